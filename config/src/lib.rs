@@ -1,0 +1,28 @@
+//! The typed ScalWS configuration: what a proxy serves, as small resources that load one by one.
+//!
+//! A resource is a [`Kind`], a [`Name`] and the bytes of one [`Envelope`]. The envelope always loads; what it carries
+//! (the *body*) may be refused by a proxy, and then only that resource is not live. `translate` writes these types,
+//! `scalwsd` reads them with the same code, and nothing in between looks inside.
+//!
+//! No I/O, no clock, no randomness.
+
+mod domain;
+mod envelope;
+mod kinds;
+mod matching;
+mod name;
+mod resource;
+
+pub use domain::{Domain, DomainError};
+pub use envelope::{Claims, Envelope, EnvelopeError, ObjectRef, Withheld};
+pub use kinds::{
+    Action, BackendTls, Body, CertificateBody, ClientAuth, ForwardAction, FragmentBody, HeaderChanges, HostBody,
+    HostTls, ListenerBody, ListenerProtocol, MemberSource, PathRewrite, PolicyBody, PoolBody, Redirect, RedirectPath,
+    RouteAction, Share, Timeouts, ToHttps, UnknownName, UpstreamProtocol,
+};
+pub use matching::{HeaderMatch, Match, Method, OrderKey, PathMatch, QueryMatch, ValueMatch};
+pub use name::{
+    CertificateName, FragmentName, HostName, Kind, ListenerName, MemberSetName, Name, NameError, PolicyName, PoolName,
+    Transport,
+};
+pub use resource::{Resource, ResourceId, SecretDigest};

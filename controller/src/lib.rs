@@ -1,0 +1,1 @@
+//! The central controller: watch, store, translate, push, report.

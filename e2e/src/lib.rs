@@ -1,0 +1,1 @@
+//! Simulation, process tests, cases and benches.

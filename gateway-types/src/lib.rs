@@ -1,0 +1,1 @@
+//! The Gateway API kinds, only the fields that we read or write.

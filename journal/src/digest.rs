@@ -1,0 +1,261 @@
+//! Content addresses: a leaf per resource, 256 buckets, one root; and the same for member sets.
+//!
+//! Every input is length-prefixed, so two different inputs never give the same byte string. Nothing about file formats
+//! enters a digest.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A BLAKE3 digest; as text 64 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// Of some bytes.
+    pub fn of(bytes: &[u8]) -> Digest {
+        Digest(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// The first 12 digits, for people.
+    pub fn short(&self) -> String {
+        self.to_string().chars().take(12).collect()
+    }
+
+    /// Reads 32 raw bytes.
+    pub fn from_slice(bytes: &[u8]) -> Option<Digest> {
+        bytes.try_into().ok().map(Digest)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.short())
+    }
+}
+
+/// A text that is no digest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a digest is 64 lower-case hexadecimal digits")]
+pub struct DigestError;
+
+impl FromStr for Digest {
+    type Err = DigestError;
+    fn from_str(text: &str) -> Result<Digest, DigestError> {
+        let bytes = text.as_bytes();
+        if bytes.len() != 64 {
+            return Err(DigestError);
+        }
+        let digit = |b: u8| match b {
+            b'0'..=b'9' => Ok(b - b'0'),
+            b'a'..=b'f' => Ok(b - b'a' + 10),
+            _ => Err(DigestError),
+        };
+        let mut out = [0; 32];
+        for (i, slot) in out.iter_mut().enumerate() {
+            *slot = digit(bytes[2 * i])? * 16 + digit(bytes[2 * i + 1])?;
+        }
+        Ok(Digest(out))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Digest, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Kind and name of a resource, both opaque.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    /// The kind, such as `fragment`.
+    pub kind: Arc<str>,
+    /// The encoded name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// A key of these two.
+    pub fn new(kind: &str, name: &str) -> Key {
+        Key { kind: kind.into(), name: name.into() }
+    }
+
+    /// The bucket that the resource falls into: the first byte of `blake3(kind, name)`.
+    pub fn bucket(&self) -> u8 {
+        hash(&[self.kind.as_bytes(), self.name.as_bytes()]).0[0]
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.name)
+    }
+}
+
+/// The digest of several inputs, each prefixed with its length as 8 bytes, little end first.
+fn hash(parts: &[&[u8]]) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// The leaf of a resource: `blake3(kind, name, blake3(body))`.
+pub fn leaf(key: &Key, body: &[u8]) -> Digest {
+    hash(&[key.kind.as_bytes(), key.name.as_bytes(), &Digest::of(body).0])
+}
+
+/// The digest of a member set: `blake3(set name, each member in order)`. Sort the members first.
+pub fn members<'a>(set: &str, sorted: impl IntoIterator<Item = &'a str>) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    let mut add = |part: &[u8]| {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    };
+    add(set.as_bytes());
+    sorted.into_iter().for_each(|member| add(member.as_bytes()));
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// Leaves in 256 buckets under one root. A change costs one bucket and one root; the root is computed when asked for.
+#[derive(Clone, Debug)]
+pub struct Buckets<K> {
+    leaves: Vec<BTreeMap<K, Digest>>,
+    digests: Vec<Digest>,
+    root: Digest,
+    stale: Vec<u8>,
+    len: usize,
+}
+
+/// What falls into a bucket.
+pub trait Bucketed: Ord + Clone {
+    /// The bucket's number.
+    fn bucket_number(&self) -> u8;
+}
+
+impl Bucketed for Key {
+    fn bucket_number(&self) -> u8 {
+        self.bucket()
+    }
+}
+
+impl Bucketed for Arc<str> {
+    fn bucket_number(&self) -> u8 {
+        hash(&[self.as_bytes()]).0[0]
+    }
+}
+
+/// The digests of a configuration: leaves are those of [`leaf`].
+pub type Tree = Buckets<Key>;
+
+/// The digests of the member sets: leaves are those of [`members`], by set name.
+pub type MemberTree = Buckets<Arc<str>>;
+
+impl<K: Bucketed> Default for Buckets<K> {
+    fn default() -> Self {
+        let empty = hash(&[]);
+        let digests = vec![empty; 256];
+        let root = root_of(&digests);
+        Buckets { leaves: vec![BTreeMap::new(); 256], digests, root, stale: Vec::new(), len: 0 }
+    }
+}
+
+fn root_of(digests: &[Digest]) -> Digest {
+    let parts: Vec<&[u8]> = digests.iter().map(|d| d.0.as_slice()).collect();
+    hash(&parts)
+}
+
+impl<K: Bucketed> Buckets<K> {
+    /// Sets a leaf; gives the one that was there.
+    pub fn insert(&mut self, key: K, leaf: Digest) -> Option<Digest> {
+        let bucket = key.bucket_number();
+        let old = self.leaves[usize::from(bucket)].insert(key, leaf);
+        if old.is_none() {
+            self.len += 1;
+        }
+        if old != Some(leaf) {
+            self.stale.push(bucket);
+        }
+        old
+    }
+
+    /// Takes a leaf away; gives the one that was there.
+    pub fn remove(&mut self, key: &K) -> Option<Digest> {
+        let bucket = key.bucket_number();
+        let old = self.leaves[usize::from(bucket)].remove(key);
+        if old.is_some() {
+            self.len -= 1;
+            self.stale.push(bucket);
+        }
+        old
+    }
+
+    /// The leaf of a key.
+    pub fn get(&self, key: &K) -> Option<Digest> {
+        self.leaves[usize::from(key.bucket_number())].get(key).copied()
+    }
+
+    /// How many leaves there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The leaves of one bucket, by key.
+    pub fn bucket(&self, number: u8) -> &BTreeMap<K, Digest> {
+        &self.leaves[usize::from(number)]
+    }
+
+    /// All leaves, bucket by bucket.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &Digest)> {
+        self.leaves.iter().flatten()
+    }
+
+    /// The root. Costs what changed since it was last asked for.
+    pub fn root(&mut self) -> Digest {
+        self.settle();
+        self.root
+    }
+
+    /// The digests of all 256 buckets.
+    pub fn bucket_digests(&mut self) -> &[Digest] {
+        self.settle();
+        &self.digests
+    }
+
+    fn settle(&mut self) {
+        if self.stale.is_empty() {
+            return;
+        }
+        let mut stale = std::mem::take(&mut self.stale);
+        stale.sort_unstable();
+        stale.dedup();
+        for bucket in stale {
+            let index = usize::from(bucket);
+            let parts: Vec<&[u8]> = self.leaves[index].values().map(|d| d.0.as_slice()).collect();
+            self.digests[index] = hash(&parts);
+        }
+        self.root = root_of(&self.digests);
+    }
+}

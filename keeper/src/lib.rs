@@ -1,0 +1,1 @@
+//! The socket keeper: listening sockets that outlive the processes which accept on them.

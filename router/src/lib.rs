@@ -1,0 +1,1 @@
+//! Fragments of routes in, request to route out; pure.

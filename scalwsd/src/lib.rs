@@ -1,0 +1,1 @@
+//! The ScalWS proxy: listeners, forwarding, pools, TLS and the admin API.

@@ -1,0 +1,1 @@
+//! Cluster objects in; configuration, findings and drafted status out; pure and incremental.
