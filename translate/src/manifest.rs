@@ -1,0 +1,155 @@
+//! The bytes of one manifest file in, the objects written in it out; pure.
+//!
+//! A file is YAML or JSON (JSON is read as YAML), with any number of documents. Empty documents are skipped, and a list
+//! (`kind: List` or `IngressList` with `items`) counts as its items, as with `kubectl apply`.
+
+use serde_json::Value;
+
+/// The longest file that is read, in bytes. An API server takes 1.5 MiB per object; a file may hold several.
+pub const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Why a file as a whole could not be read. Nothing of the text of the file is in it: it may hold keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// Longer than [`MAX_FILE_BYTES`].
+    #[error(
+        "the file has {bytes} bytes, and at most {MAX_FILE_BYTES} are read; split it into several files, one object each"
+    )]
+    TooLong {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// Not UTF-8.
+    #[error("the file is not UTF-8 text (byte {offset}); save it as UTF-8")]
+    NotUtf8 {
+        /// Where the first wrong byte stands, counted from 0.
+        offset: usize,
+    },
+    /// Not YAML or JSON.
+    #[error("not valid YAML{}: {why}", place(*line, *column))]
+    Syntax {
+        /// The line, counted from 1; 0 if it is not known.
+        line: u64,
+        /// The column, counted from 1.
+        column: u64,
+        /// What the parser said.
+        why: String,
+    },
+}
+
+fn place(line: u64, column: u64) -> String {
+    if line == 0 { String::new() } else { format!(" at line {line}, column {column}") }
+}
+
+/// The objects of a file as plain values, in the order of the file. Each still has to be decoded, so that one wrong
+/// object does not hide the others.
+///
+/// # Errors
+///
+/// When the file as a whole cannot be read: too long, not UTF-8, not YAML, or one key twice in a mapping.
+pub fn values(bytes: &[u8]) -> Result<Vec<Value>, ManifestError> {
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(ManifestError::TooLong { bytes: bytes.len() });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|e| ManifestError::NotUtf8 { offset: e.valid_up_to() })?;
+    let options = serde_saphyr::options! {
+        // The length of the file bounds the work; these stop aliases from multiplying it.
+        budget: serde_saphyr::budget! {
+            max_events: 4_000_000,
+            max_nodes: 2_000_000,
+            max_documents: 100_000,
+            max_aliases: 1_000,
+            max_anchors: 1_000,
+        },
+        with_snippet: false,
+    };
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|e| syntax_error(&e))?;
+    let mut out = Vec::with_capacity(documents.len());
+    for document in documents {
+        push_flat(document, &mut out);
+    }
+    Ok(out)
+}
+
+/// Lists are taken apart one level deep; a list within a list is no object and stays as it is.
+fn push_flat(document: Value, out: &mut Vec<Value>) {
+    match document {
+        Value::Null => {}
+        Value::Object(mut map)
+            if map.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"))
+                && map.get("items").is_some_and(Value::is_array) =>
+        {
+            if let Some(Value::Array(items)) = map.remove("items") {
+                out.extend(items);
+            }
+        }
+        other => out.push(other),
+    }
+}
+
+fn syntax_error(error: &serde_saphyr::Error) -> ManifestError {
+    let (line, column) = error.location().map_or((0, 0), |l| (l.line(), l.column()));
+    // Only the first line: the rest, if any, quotes the file.
+    let why = error.without_snippet().to_string().lines().next().unwrap_or("unreadable").to_owned();
+    ManifestError::Syntax { line, column, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn several_documents_are_several_objects_and_empty_ones_are_none() {
+        let file = b"---\nkind: A\n---\n# nothing\n---\nkind: B\nn: 0x10\n...\n";
+        assert_eq!(values(file).unwrap(), [json!({"kind": "A"}), json!({"kind": "B", "n": 16})]);
+        assert_eq!(values(b"").unwrap(), Vec::<Value>::new());
+        assert_eq!(values(b"# only a comment\n").unwrap(), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn json_is_read_too() {
+        let file = br#"{"kind": "Secret", "data": {"a": "\u00e9\ud83d\ude00"}, "n": [1, true, null]}"#;
+        assert_eq!(
+            values(file).unwrap(),
+            [json!({"kind": "Secret", "data": {"a": "\u{e9}\u{1f600}"}, "n": [1, true, null]})]
+        );
+    }
+
+    #[test]
+    fn a_list_counts_as_its_items() {
+        let file = b"kind: List\napiVersion: v1\nitems:\n- kind: A\n- kind: B\n";
+        assert_eq!(values(file).unwrap(), [json!({"kind": "A"}), json!({"kind": "B"})]);
+    }
+
+    #[test]
+    fn broken_text_says_where_and_quotes_nothing() {
+        let error = values(b"kind: Secret\ndata: {tls.key: hunter2\nmore: [").unwrap_err();
+        assert!(matches!(error, ManifestError::Syntax { line: 1.., .. }), "{error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn one_key_twice_is_refused() {
+        let error = values(b"kind: A\nkind: B\n").unwrap_err();
+        assert!(error.to_string().contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn other_encodings_and_long_files_are_refused() {
+        assert_eq!(values(b"ab\xff"), Err(ManifestError::NotUtf8 { offset: 2 }));
+        let long = vec![b' '; MAX_FILE_BYTES + 1];
+        assert_eq!(values(&long), Err(ManifestError::TooLong { bytes: MAX_FILE_BYTES + 1 }));
+    }
+
+    #[test]
+    fn aliases_cannot_multiply_the_work() {
+        let mut file = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+        for i in 1..12 {
+            let one = format!("*a{},", i - 1);
+            file.push_str(&format!("a{i}: &a{i} [{}]\n", one.repeat(10)));
+        }
+        assert!(values(file.as_bytes()).is_err());
+    }
+}
