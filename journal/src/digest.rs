@@ -108,7 +108,7 @@ impl fmt::Display for Key {
 }
 
 /// The digest of several inputs, each prefixed with its length as 8 bytes, little end first.
-fn hash(parts: &[&[u8]]) -> Digest {
+pub(crate) fn hash(parts: &[&[u8]]) -> Digest {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(&(part.len() as u64).to_le_bytes());
@@ -177,7 +177,8 @@ impl<K: Bucketed> Default for Buckets<K> {
     }
 }
 
-fn root_of(digests: &[Digest]) -> Digest {
+/// The root over the digests of all 256 buckets, in order.
+pub fn root_of(digests: &[Digest]) -> Digest {
     let parts: Vec<&[u8]> = digests.iter().map(|d| d.0.as_slice()).collect();
     hash(&parts)
 }
@@ -242,6 +243,30 @@ impl<K: Bucketed> Buckets<K> {
     pub fn bucket_digests(&mut self) -> &[Digest] {
         self.settle();
         &self.digests
+    }
+
+    /// The root it would have after these changes (`None` takes a leaf away), without making them. Costs the buckets
+    /// that change. Call [`Buckets::root`] before, or it also costs what changed since.
+    pub fn root_after(&self, changes: &BTreeMap<K, Option<Digest>>) -> Digest {
+        let mut by_bucket: BTreeMap<u8, Vec<(&K, Option<Digest>)>> =
+            self.stale.iter().map(|bucket| (*bucket, Vec::new())).collect();
+        for (key, leaf) in changes {
+            by_bucket.entry(key.bucket_number()).or_default().push((key, *leaf));
+        }
+        let mut digests = self.digests.clone();
+        for (bucket, changes) in by_bucket {
+            let mut leaves: BTreeMap<&K, Digest> =
+                self.leaves[usize::from(bucket)].iter().map(|(key, leaf)| (key, *leaf)).collect();
+            for (key, leaf) in changes {
+                match leaf {
+                    Some(leaf) => leaves.insert(key, leaf),
+                    None => leaves.remove(key),
+                };
+            }
+            let parts: Vec<&[u8]> = leaves.values().map(|d| d.0.as_slice()).collect();
+            digests[usize::from(bucket)] = hash(&parts);
+        }
+        root_of(&digests)
     }
 
     fn settle(&mut self) {
