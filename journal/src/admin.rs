@@ -74,7 +74,8 @@ pub struct PutMembers {
     pub members: Vec<String>,
 }
 
-/// `PATCH /v1/upstreams/{set}`.
+/// `PATCH /v1/upstreams/{set}`. `DELETE /v1/upstreams/{set}` takes a set away and answers 200 or 204; 404 when there is
+/// none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PatchMembers {
