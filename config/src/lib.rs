@@ -6,12 +6,20 @@
 //!
 //! No I/O, no clock, no randomness.
 
+mod check_body;
+mod check_claims;
 mod domain;
 mod envelope;
 mod kinds;
+pub mod limits;
+mod load;
 mod matching;
 mod name;
 mod resource;
+mod text;
+mod typed_name;
+
+pub use check_claims::{check_claims, check_match};
 
 pub use domain::{Domain, DomainError};
 pub use envelope::{Claims, Envelope, EnvelopeError, ObjectRef, Withheld};
@@ -20,9 +28,12 @@ pub use kinds::{
     HostTls, ListenerBody, ListenerProtocol, MemberSource, PathRewrite, PolicyBody, PoolBody, Redirect, RedirectPath,
     RouteAction, Share, Timeouts, ToHttps, UnknownName, UpstreamProtocol,
 };
+pub use limits::SCHEMA_VERSION;
+pub use load::{CODE_INVALID, CODE_UNSUPPORTED, Loaded, State, load};
 pub use matching::{HeaderMatch, Match, Method, OrderKey, PathMatch, QueryMatch, ValueMatch};
 pub use name::{
     CertificateName, FragmentName, HostName, Kind, ListenerName, MemberSetName, Name, NameError, PolicyName, PoolName,
     Transport,
 };
 pub use resource::{Resource, ResourceId, SecretDigest};
+pub use typed_name::TypedName;

@@ -274,6 +274,12 @@ fn parse_port(text: &str) -> Result<u16, NameError> {
         .ok_or_else(|| NameError(format!("{text:?} is not a port")))
 }
 
+/// Reads a domain that must be in its normal form already, so that one host has one name.
+fn parse_domain(text: &str) -> Result<Domain, NameError> {
+    let domain: Domain = text.parse().map_err(|e| NameError(format!("{e}")))?;
+    if domain.as_str() == text { Ok(domain) } else { Err(NameError(format!("{text:?} is not in its normal form"))) }
+}
+
 impl ListenerName {
     /// A TCP listener.
     pub fn tcp(port: u16) -> ListenerName {
@@ -302,7 +308,7 @@ impl HostName {
     pub fn from_name(name: &Name) -> Result<HostName, NameError> {
         let [transport, port, domain] = name.decode()?;
         let listener = ListenerName { transport: parse_transport(&transport)?, port: parse_port(&port)? };
-        Ok(HostName { listener, domain: domain.parse().map_err(|e| NameError(format!("{e}")))? })
+        Ok(HostName { listener, domain: parse_domain(&domain)? })
     }
 }
 
@@ -316,7 +322,7 @@ impl FragmentName {
     pub fn from_name(name: &Name) -> Result<FragmentName, NameError> {
         let [kind, namespace, object, domain] = name.decode()?;
         let source = ObjectRef { kind, namespace, name: object };
-        Ok(FragmentName { source, domain: domain.parse().map_err(|e| NameError(format!("{e}")))? })
+        Ok(FragmentName { source, domain: parse_domain(&domain)? })
     }
 }
 
