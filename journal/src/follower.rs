@@ -79,6 +79,7 @@ pub struct Staged {
     settled: BTreeMap<Key, Option<Bytes>>,
     settled_offset: u64,
     settled_commit: u64,
+    settled_head: Option<(Digest, (u64, u64))>,
     /// The changes of the commit itself.
     tail: BTreeMap<Key, Option<Bytes>>,
     /// Whether `settled` starts from nothing.
@@ -98,6 +99,8 @@ pub struct Follower {
     state: BTreeMap<Key, Bytes>,
     offset: u64,
     offset_commit: u64,
+    /// Root and version at `offset`, once something was accepted.
+    accepted: Option<(Digest, (u64, u64))>,
     /// What was kept on top of it and may not be accepted yet.
     tail: BTreeMap<Key, Option<Bytes>>,
     /// Digests of what is held: `state` with `tail`.
@@ -133,6 +136,7 @@ impl Follower {
             state: accepted.as_ref().map(|a| a.resources.clone()).unwrap_or_default(),
             offset: replay.settled,
             offset_commit: commit,
+            accepted: replay.head.map(|h| (h.root, h.version)),
             tail: BTreeMap::new(),
             tree,
         };
@@ -161,6 +165,9 @@ impl Follower {
     pub fn read_to(&mut self, journal: &str, commit: u64) -> Result<Staged, JournalError> {
         let io = |source| JournalError::Io { path: self.path.clone(), source };
         let known = self.journal.as_deref() == Some(journal) && self.file.is_some();
+        if known && commit == self.offset_commit && self.accepted.is_some() {
+            return Ok(self.back_to_accepted());
+        }
         let mut opened = if known { None } else { Some(File::open(&self.path).map_err(io)?) };
         let (from, after) = if known { (self.offset, self.offset_commit) } else { (0, 0) };
         let mut text = Vec::new();
@@ -171,6 +178,27 @@ impl Follower {
         let mut found = self.scan(&text, from, after, known, journal, commit)?;
         found.file = opened;
         Ok(found)
+    }
+
+    /// Takes back a commit that was kept and never accepted: the way to a journal that was cut.
+    fn back_to_accepted(&mut self) -> Staged {
+        let (root, version) = self.accepted.unwrap_or((self.root, (0, 0)));
+        let mut staged = Staged {
+            changes: Vec::new(),
+            root,
+            version,
+            journal: self.journal.clone().unwrap_or_default(),
+            commit: self.offset_commit,
+            settled: BTreeMap::new(),
+            settled_offset: self.offset,
+            settled_commit: self.offset_commit,
+            settled_head: self.accepted,
+            tail: BTreeMap::new(),
+            from_start: false,
+            file: None,
+        };
+        staged.changes = self.difference(&staged);
+        staged
     }
 
     fn scan(
@@ -195,20 +223,18 @@ impl Follower {
         let mut machine = if known { Machine::after(after) } else { Machine::default() };
         let mut settled = BTreeMap::new();
         let (mut settled_offset, mut settled_commit) = (base, after);
+        let mut settled_head = self.accepted.filter(|_| known);
         for (from, to) in lines(text) {
             match machine.line(text, from, to, base).map_err(|e| no_commit(e.to_string()))? {
                 Some(Event::Accepted(done)) => {
                     settled_commit = done.commit.id;
+                    settled_head = Some((done.commit.root, (done.commit.epoch, done.commit.generation)));
                     settled.extend(done.changes.into_iter().map(|c| (c.key, c.put.map(|p| p.0))));
                     settled_offset = base + to as u64;
                 }
-                Some(Event::Committed) => {
-                    if machine.open().is_some_and(|open| open.commit.id == commit) {
-                        break;
-                    }
-                }
+                Some(Event::Committed) if machine.open().is_some_and(|open| open.commit.id == commit) => break,
+                Some(Event::Committed) | None => {}
                 Some(Event::Journal(_) | Event::Epoch(_) | Event::Condemned(_)) => settled_offset = base + to as u64,
-                None => {}
             }
         }
         let Some(Transaction { commit: head, changes, .. }) = machine.take_open().filter(|t| t.commit.id == commit)
@@ -225,6 +251,7 @@ impl Follower {
             settled,
             settled_offset,
             settled_commit,
+            settled_head,
             tail,
             from_start: !known,
             file: None,
@@ -293,6 +320,7 @@ impl Follower {
         self.tail = staged.tail;
         self.offset = staged.settled_offset;
         self.offset_commit = staged.settled_commit;
+        self.accepted = staged.settled_head;
         self.commit = staged.commit;
         self.root = staged.root;
     }

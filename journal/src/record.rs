@@ -201,7 +201,7 @@ impl Record {
     /// Appends the line, its line feed included. A body is written byte for byte.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         match self {
-            Record::Put { key, secrets, body } => return encode_put(key, secrets, body, out),
+            Record::Put { key, secrets, body } => encode_put(key, secrets, body, out),
             Record::Journal { id } => write_line(&Line::Journal { id: id.into() }, out),
             Record::Epoch { highest } => write_line(&Line::Epoch { highest: *highest }, out),
             Record::Remove { key } => {
