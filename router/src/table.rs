@@ -1,0 +1,256 @@
+//! The merged routes of one domain on one listener.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::HostName;
+use http::HeaderMap;
+
+use crate::fragment::{Fragment, PathRule, Rule};
+use crate::path::lenient_reading;
+use crate::pattern::Captures;
+use crate::request::Request;
+use crate::shared_map::{Hasher, SharedMap};
+
+/// One domain on one listener: all matches of all fragments that claim it, in their order.
+#[derive(Debug)]
+pub struct HostTable<F, H> {
+    name: HostName,
+    host: Option<Arc<H>>,
+    fragments: usize,
+    /// By path in its normal form; each list in order.
+    exact: SharedMap<List<F>>,
+    prefix: SharedMap<List<F>>,
+    /// Those that no path finds, in order.
+    unindexed: List<F>,
+}
+
+type List<F> = Arc<[Entry<F>]>;
+
+/// One match of one fragment.
+#[derive(Debug)]
+struct Entry<F> {
+    fragment: Arc<Fragment<F>>,
+    claim: usize,
+}
+
+/// The match that won a request.
+#[derive(Debug)]
+pub struct Found<'t, F> {
+    /// The fragment that it belongs to.
+    pub fragment: &'t Arc<Fragment<F>>,
+    /// Its number in the claims of that fragment, and in the actions of its body.
+    pub claim: usize,
+    /// False if the match could not be built and only stands in for itself: the answer is 503.
+    pub built: bool,
+    /// The groups of the regular expression, if the match is one.
+    pub captures: Option<Captures>,
+}
+
+/// A path that a lenient backend would read as one that a more specific route claims. The answer is 400.
+///
+/// The spellings are `%2F`, `%5C`, `//` and `;`. Without this, `/x%2Fadmin` would reach the handler behind `/x/admin`
+/// on the terms of `/x`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the path can be read as one that another route claims")]
+pub struct Ambiguous;
+
+impl<F> Clone for Entry<F> {
+    fn clone(&self) -> Entry<F> {
+        Entry { fragment: Arc::clone(&self.fragment), claim: self.claim }
+    }
+}
+
+impl<F> Entry<F> {
+    fn rule(&self) -> &Rule {
+        &self.fragment.rules()[self.claim]
+    }
+
+    /// Keys are unique in a host; should they not be, the names decide, so that every proxy decides alike.
+    fn order(&self, other: &Entry<F>) -> Ordering {
+        let keys = self.fragment.key(self.claim).cmp(other.fragment.key(other.claim));
+        keys.then_with(|| self.fragment.name().cmp(other.fragment.name())).then(self.claim.cmp(&other.claim))
+    }
+}
+
+impl<F, H> Clone for HostTable<F, H> {
+    fn clone(&self) -> HostTable<F, H> {
+        HostTable {
+            name: self.name.clone(),
+            host: self.host.clone(),
+            fragments: self.fragments,
+            exact: self.exact.clone(),
+            prefix: self.prefix.clone(),
+            unindexed: Arc::clone(&self.unindexed),
+        }
+    }
+}
+
+impl<F, H> HostTable<F, H> {
+    pub(crate) fn new(name: HostName) -> HostTable<F, H> {
+        HostTable {
+            name,
+            host: None,
+            fragments: 0,
+            exact: SharedMap::default(),
+            prefix: SharedMap::default(),
+            unindexed: Arc::from([]),
+        }
+    }
+
+    /// The listener and the domain.
+    pub fn name(&self) -> &HostName {
+        &self.name
+    }
+
+    /// What the caller keeps for the host; nothing if only fragments name it.
+    pub fn host(&self) -> Option<&Arc<H>> {
+        self.host.as_ref()
+    }
+
+    /// How many fragments claim it.
+    pub fn fragments(&self) -> usize {
+        self.fragments
+    }
+
+    /// The first match in the order of keys that fits the request. The path must be a result of [`crate::normalise`].
+    ///
+    /// # Errors
+    /// When the path is spelled so that a backend may take it for one that an earlier match claims.
+    pub fn route(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Result<Option<Found<'_, F>>, Ambiguous> {
+        let request = Request::new(method, path, headers, query);
+        let Some(winner) = self.first(&request) else { return Ok(None) };
+        if let Some(reading) = lenient_reading(path)
+            && let Some(other) = self.first(&request.with_path(&reading))
+            && other.order(winner) == Ordering::Less
+        {
+            return Err(Ambiguous);
+        }
+        let rule = winner.rule();
+        let captures = match &rule.path {
+            PathRule::Regex(pattern) => Some(pattern.captures(path)),
+            _ => None,
+        };
+        Ok(Some(Found { fragment: &winner.fragment, claim: winner.claim, built: rule.built, captures }))
+    }
+
+    fn first(&self, request: &Request<'_>) -> Option<&Entry<F>> {
+        let mut best: Option<&Entry<F>> = None;
+        let mut hasher = Hasher::new();
+        let bytes = request.path.as_bytes();
+        for (at, byte) in bytes.iter().enumerate() {
+            // Every `/` but the first ends an element, and with it a prefix.
+            if *byte == b'/' && at > 0 {
+                best = first_of(self.prefix.get_hashed(hasher.hash(), &request.path[..at]), request, best);
+            }
+            hasher.push(*byte);
+            if at == 0 && bytes.len() > 1 {
+                best = first_of(self.prefix.get_hashed(hasher.hash(), &request.path[..1]), request, best);
+            }
+        }
+        best = first_of(self.prefix.get_hashed(hasher.hash(), request.path), request, best);
+        best = first_of(self.exact.get_hashed(hasher.hash(), request.path), request, best);
+        for entry in self.unindexed.iter() {
+            if best.is_some_and(|best| best.order(entry) == Ordering::Less) {
+                break;
+            }
+            let rule = entry.rule();
+            if rule.fits_beside_path(request) && rule.fits_unindexed_path(request.path) {
+                return Some(entry);
+            }
+        }
+        best
+    }
+
+    pub(crate) fn set_host(&mut self, host: Option<Arc<H>>) {
+        self.host = host;
+    }
+
+    /// True if nothing is left of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.host.is_none() && self.fragments == 0
+    }
+
+    /// Takes fragments away and adds others. Each list that changes is written once.
+    pub(crate) fn apply(&mut self, removed: &[Arc<Fragment<F>>], added: &[Arc<Fragment<F>>]) {
+        self.fragments = self.fragments + added.len() - removed.len();
+        let gone: BTreeSet<*const Fragment<F>> = removed.iter().map(Arc::as_ptr).collect();
+        let mut touched: BTreeMap<Place<'_>, Vec<Entry<F>>> = BTreeMap::new();
+        for fragment in removed {
+            for rule in fragment.rules() {
+                touched.entry(Place::of(rule)).or_default();
+            }
+        }
+        for fragment in added {
+            for (claim, rule) in fragment.rules().iter().enumerate() {
+                touched.entry(Place::of(rule)).or_default().push(Entry { fragment: Arc::clone(fragment), claim });
+            }
+        }
+        for (place, news) in touched {
+            let merge = |old: Option<&List<F>>| {
+                let kept = old.into_iter().flat_map(|list| list.iter());
+                let kept = kept.filter(|entry| !gone.contains(&Arc::as_ptr(&entry.fragment)));
+                let mut list: Vec<Entry<F>> = kept.cloned().chain(news).collect();
+                // Mostly two sorted runs, which a stable sort merges in one pass.
+                list.sort_by(Entry::order);
+                List::from(list)
+            };
+            match place {
+                Place::Exact(path) => put(&mut self.exact, path, merge),
+                Place::Prefix(path) => put(&mut self.prefix, path, merge),
+                Place::Unindexed => self.unindexed = merge(Some(&self.unindexed)),
+            }
+        }
+    }
+}
+
+/// The list that a match stands in.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Place<'a> {
+    Exact(&'a str),
+    Prefix(&'a str),
+    Unindexed,
+}
+
+impl<'a> Place<'a> {
+    fn of(rule: &'a Rule) -> Place<'a> {
+        match &rule.path {
+            PathRule::Exact(path) => Place::Exact(path),
+            PathRule::Prefix(path) => Place::Prefix(path),
+            PathRule::Regex(_) | PathRule::Literal(_) => Place::Unindexed,
+        }
+    }
+}
+
+fn put<F>(map: &mut SharedMap<List<F>>, path: &str, merge: impl FnOnce(Option<&List<F>>) -> List<F>) {
+    let list = merge(map.get(path));
+    if list.is_empty() {
+        map.remove(path);
+    } else {
+        map.insert(path, list);
+    }
+}
+
+/// The earlier of `best` and the first in a list that fits beside its path.
+fn first_of<'t, F>(
+    list: Option<&'t List<F>>,
+    request: &Request<'_>,
+    best: Option<&'t Entry<F>>,
+) -> Option<&'t Entry<F>> {
+    for entry in list.into_iter().flat_map(|list| list.iter()) {
+        if best.is_some_and(|best| best.order(entry) == Ordering::Less) {
+            break;
+        }
+        if entry.rule().fits_beside_path(request) {
+            return Some(entry);
+        }
+    }
+    best
+}
