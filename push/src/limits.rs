@@ -1,0 +1,53 @@
+//! Every bound and every interval of the protocol, in one place.
+
+/// The protocol version that this build speaks, lowest and highest.
+pub const PROTOCOL: (u32, u32) = (1, 1);
+/// The longest chunk of a transfer, in bytes.
+pub const CHUNK: usize = 256 * 1024;
+/// The longest gRPC message, in bytes: the largest member set is the largest message.
+pub const MESSAGE: usize = 4 * 1024 * 1024;
+/// How often the controller sends a heartbeat, in milliseconds.
+pub const HEARTBEAT_MS: u64 = 5_000;
+/// After so many intervals without a word from the other side a stream is closed.
+pub const MISSES: u64 = 3;
+/// A push has so long, in milliseconds, from the start of sending, ...
+pub const PUSH_MS: u64 = 10_000;
+/// ... and so much more for each MiB.
+pub const PUSH_MS_PER_MIB: u64 = 1_000;
+/// How long the swap waits for the member message that Begin names, in milliseconds.
+pub const MEMBER_WAIT_MS: u64 = 1_000;
+/// How long a stream may stay without a Hello, in milliseconds.
+pub const HELLO_MS: u64 = 10_000;
+/// How long a Hello waits for the controller to raise its epoch, in milliseconds.
+pub const EPOCH_MS: u64 = 5_000;
+/// A reported epoch so far above ours is not believed.
+pub const EPOCH_JUMP: u64 = 1 << 20;
+/// Member messages that may be without an acknowledgement.
+pub const MEMBER_WINDOW: u64 = 256;
+/// Condemned leaves that a Hello may list, and refused leaves of one verdict.
+pub const CONDEMNED: usize = 64;
+/// Entries of one not_live list.
+pub const NOT_LIVE: usize = 10_000;
+/// The longest message text of a verdict, in bytes; longer ones are cut.
+pub const TEXT: usize = 1_024;
+/// The longest kind or resource name, in bytes.
+pub const NAME: usize = 4_096;
+/// The longest set name, in bytes.
+pub const SET_NAME: usize = 1_024;
+/// The longest member (`address:port`), in bytes.
+pub const MEMBER: usize = 512;
+/// The most members of one set.
+pub const MEMBERS: usize = 100_000;
+/// Secrets that one resource may name.
+pub const SECRETS: usize = 256;
+/// Secrets that one BlobRequest may ask for.
+pub const BLOBS: usize = 4_096;
+/// Sets in one MemberSets message.
+pub const MEMBER_SETS: usize = 1_024;
+/// What an agent stages for one transfer unless told otherwise, in bytes.
+pub const STAGING: u64 = 256 * 1024 * 1024;
+
+/// The deadline of a push of so many bytes, in milliseconds from the start of sending.
+pub fn push_deadline_ms(bytes: u64) -> u64 {
+    PUSH_MS.saturating_add((bytes >> 20).saturating_mul(PUSH_MS_PER_MIB))
+}
