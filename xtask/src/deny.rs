@@ -29,6 +29,10 @@ pub(crate) fn run() -> Result<()> {
         eprintln!("deny: not run, cargo-deny is not installed (`cargo install cargo-deny`, or run with CI=true)");
         return Ok(());
     };
+    if repository::in_ci() {
+        // Offline, cargo-deny needs the manifests of every dependency, those of other systems included.
+        command::succeed(cargo(["fetch", "--locked"]))?;
+    }
     command::succeed(program_at_root(
         binary,
         ["--offline", "--locked", "check", "--hide-inclusion-graph"].iter().chain(&CHECKS),
