@@ -1,0 +1,191 @@
+//! The command line: every command, its options, examples and exit codes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Everything that can be typed.
+#[derive(Debug, Parser)]
+#[command(
+    name = "scalwsctl",
+    version,
+    about = "Serve a folder of Kubernetes manifests, and see what is live",
+    after_help = "Start here:\n  scalwsctl up examples/shop --echo\n\nExit codes: 0 done, 1 failed or the answer is no, 2 wrong arguments, 3 a held world waits for `scalwsctl confirm`."
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the manifests in DIR: one controller, N proxies, everything on this machine.
+    #[command(
+        after_help = "DIR is watched: edit, add or delete a file and it is live at once. YAML and JSON, several documents a file, sub-folders.\nStop with Ctrl-C or SIGTERM; everything that was started ends too.\n\nExamples:\n  scalwsctl up examples/shop --echo\n  scalwsctl up manifests/ --http 80 --https 443 --state /run/scalws-demo --replicas 3\n\nExit codes: 0 stopped as asked, 1 could not start (a taken port, a missing DIR, another `up` on STATEDIR)."
+    )]
+    Up(UpArguments),
+    /// Wait until everything that is in DIR now is live on every proxy, or refused for good.
+    #[command(
+        after_help = "Examples:\n  scalwsctl wait --state STATEDIR\n  cp new.yaml DIR/ && scalwsctl wait --state STATEDIR --timeout 5s\n\nExit codes: 0 live, 1 not within the timeout (says who lags and why), 3 the world is held (says how to confirm)."
+    )]
+    Wait(WaitArguments),
+    /// Show every fleet, agent and object: what is live, what is not, and why.
+    #[command(
+        after_help = "Examples:\n  scalwsctl status --state STATEDIR\n  scalwsctl status --state STATEDIR -o json | jq '.objects[] | select(.events != [])'\n\nExit codes: 0 shown, 1 there is no live `scalwsctl up` on STATEDIR."
+    )]
+    Status(StatusArguments),
+    /// Read DIR and say what would be refused or served only in part, without starting anything.
+    #[command(
+        after_help = "Examples:\n  scalwsctl lint manifests/\n  scalwsctl lint manifests/ -o json\n\nExit codes: 0 nothing would be refused, 1 an object would be refused or a file cannot be read."
+    )]
+    Lint(LintArguments),
+    /// Publish a world that is held because it shrank by too much at once.
+    #[command(
+        after_help = "Example:\n  scalwsctl confirm --state STATEDIR\n\nExit codes: 0 published (or nothing was held), 1 there is no live `scalwsctl up` on STATEDIR."
+    )]
+    Confirm(StateArguments),
+    /// Print the version.
+    Version,
+}
+
+/// `scalwsctl up`.
+#[derive(Debug, Args)]
+pub struct UpArguments {
+    /// The folder with the manifests.
+    #[arg(value_name = "DIR")]
+    pub manifests: PathBuf,
+    /// The port for plain HTTP, on all addresses; 0 lets the system choose (see up.json in STATEDIR).
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub http: u16,
+    /// The port for HTTPS, on all addresses; 0 as above.
+    #[arg(long, value_name = "PORT", default_value_t = 8443)]
+    pub https: u16,
+    /// The state directory: a lock, the epoch and readable statuses, never a key. Made if it is missing.
+    #[arg(long, value_name = "STATEDIR", default_value = ".scalws")]
+    pub state: PathBuf,
+    /// How many proxies serve the same ports, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub replicas: u16,
+    /// Start an echo server behind every loopback endpoint of DIR. Only then may loopback endpoints get traffic.
+    #[arg(long)]
+    pub echo: bool,
+    /// Publish an empty DIR even though the proxies still serve something.
+    #[arg(long)]
+    pub allow_empty: bool,
+    /// How the log on stderr is written.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log: LogFormat,
+}
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `scalwsctl wait`.
+#[derive(Debug, Args)]
+pub struct WaitArguments {
+    /// The state directory of the running `up`.
+    #[arg(long, value_name = "STATEDIR", default_value = ".scalws")]
+    pub state: PathBuf,
+    /// How long to wait at most: a number with `ms`, `s` or `m`.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub timeout: Duration,
+}
+
+/// `scalwsctl status`.
+#[derive(Debug, Args)]
+pub struct StatusArguments {
+    /// The state directory of the running `up`.
+    #[arg(long, value_name = "STATEDIR", default_value = ".scalws")]
+    pub state: PathBuf,
+    /// A table for people, or the whole document as JSON.
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+}
+
+/// `scalwsctl lint`.
+#[derive(Debug, Args)]
+pub struct LintArguments {
+    /// The folder with the manifests.
+    #[arg(value_name = "DIR")]
+    pub manifests: PathBuf,
+    /// A table for people, or JSON.
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+}
+
+/// Commands that only need the state directory.
+#[derive(Debug, Args)]
+pub struct StateArguments {
+    /// The state directory of the running `up`.
+    #[arg(long, value_name = "STATEDIR", default_value = ".scalws")]
+    pub state: PathBuf,
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Reads `1500ms`, `30s`, `2m`, or a plain number of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a time; write 30s, 500ms or 2m"))?;
+    let milliseconds = match unit {
+        "ms" => Some(number),
+        "s" | "" => number.checked_mul(1000),
+        "m" => number.checked_mul(60_000),
+        _ => return Err(format!("{text:?} has no unit that is known here; write 30s, 500ms or 2m")),
+    };
+    milliseconds
+        .filter(|ms| *ms <= 24 * 3_600_000)
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("{text:?} is too long; at most 24 hours"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("7"), Ok(Duration::from_secs(7)));
+        for bad in ["", "s", "-1s", "1h", "1.5s", "99999999999999999999s", "18446744073709551615m"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_fixed_interface_is_understood() {
+        let line = "scalwsctl up d --http 80 --https 443 --state s --replicas 3 --echo --allow-empty";
+        let Command::Up(up) = Arguments::try_parse_from(line.split(' ')).unwrap().command else { panic!("not up") };
+        assert_eq!((up.http, up.https, up.replicas, up.echo, up.allow_empty), (80, 443, 3, true, true));
+        let line = "scalwsctl status --state s -o json";
+        let Command::Status(status) = Arguments::try_parse_from(line.split(' ')).unwrap().command else {
+            panic!("not status")
+        };
+        assert_eq!(status.output, Format::Json);
+    }
+}

@@ -1,0 +1,5 @@
+//! The binary `scalwsctl`.
+
+fn main() -> std::process::ExitCode {
+    scalwsctl::main()
+}

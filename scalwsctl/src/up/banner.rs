@@ -1,0 +1,252 @@
+//! What `up` says when it is live: what is served where, requests to try, how to stop.
+
+use serde_json::Value;
+
+use super::plan::Plan;
+use crate::manifests::{self, list, namespace, text};
+use crate::output::{self, clean};
+
+/// More rows than this are only counted.
+const MAX_ROWS: usize = 20;
+/// A folder with more files than this is not read again only for the banner.
+const MAX_FILES: usize = 1000;
+/// How many requests are suggested.
+const REQUESTS: usize = 3;
+
+/// One path of one Ingress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    ingress: String,
+    tls: bool,
+    host: String,
+    path: String,
+    backend: String,
+}
+
+/// Writes it to stdout.
+pub async fn print(plan: &Plan) {
+    let folder = plan.manifests.clone();
+    let rows = tokio::task::spawn_blocking(move || {
+        let files = manifests::files(&folder).unwrap_or_default();
+        if files.len() > MAX_FILES {
+            return None;
+        }
+        let objects = files.iter().filter_map(|f| manifests::read_file(f).ok()).flatten();
+        Some(objects.filter(|o| text(o, "/kind") == "Ingress").flat_map(|i| rows_of(&i)).collect::<Vec<Row>>())
+    })
+    .await
+    .ok()
+    .flatten();
+    output::answer(&banner(plan, rows.as_deref()));
+}
+
+fn banner(plan: &Plan, rows: Option<&[Row]>) -> String {
+    let mut out = format!(
+        "\nLive: {} served by {} on port {} (HTTP) and {} (HTTPS), all addresses.\n",
+        plan.manifests.display(),
+        if plan.replicas == 1 { "1 proxy".to_owned() } else { format!("{} proxies", plan.replicas) },
+        plan.http,
+        plan.https
+    );
+    match rows {
+        None => out.push_str("\n(More files than are listed here.)\n"),
+        Some([]) => {
+            out.push_str("\nNothing is served yet: there is no Ingress in the folder. Add one; it is live at once.\n")
+        }
+        Some(rows) => {
+            out.push('\n');
+            out.push_str(&table(plan, rows));
+            let requests = requests(plan, rows);
+            if !requests.is_empty() {
+                out.push_str("\nTry:\n");
+                for request in requests {
+                    out.push_str(&format!("  {request}\n"));
+                }
+            }
+        }
+    }
+    out.push_str(&format!(
+        "\nWhat is live and what is not:  scalwsctl status --state {}\nEdit, add or delete a file in the folder: it is live at once.\nStop with Ctrl-C.\n",
+        shell(&plan.state.display().to_string())
+    ));
+    out
+}
+
+fn table(plan: &Plan, rows: &[Row]) -> String {
+    let urls: Vec<String> = rows.iter().map(|r| format!("{}{}", origin(plan, r, &r.host), r.path)).collect();
+    let shown = urls.len().min(MAX_ROWS);
+    let width = urls[..shown].iter().map(|u| u.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (row, url) in rows.iter().zip(&urls).take(MAX_ROWS) {
+        out.push_str(&format!("  {url:width$}  ->  {}  ({})\n", row.backend, row.ingress));
+    }
+    if rows.len() > MAX_ROWS {
+        out.push_str(&format!("  ... and {} more\n", rows.len() - MAX_ROWS));
+    }
+    out
+}
+
+fn origin(plan: &Plan, row: &Row, host: &str) -> String {
+    let host = if host.is_empty() { "*" } else { host };
+    match (row.tls, plan.https, plan.http) {
+        (true, 443, _) => format!("https://{host}"),
+        (true, port, _) => format!("https://{host}:{port}"),
+        (false, _, 80) => format!("http://{host}"),
+        (false, _, port) => format!("http://{host}:{port}"),
+    }
+}
+
+/// One request per Ingress first, so that they differ, then further paths.
+fn requests(plan: &Plan, rows: &[Row]) -> Vec<String> {
+    let mut chosen: Vec<&Row> = Vec::new();
+    for row in rows {
+        if chosen.len() < REQUESTS && !chosen.iter().any(|c| c.ingress == row.ingress) {
+            chosen.push(row);
+        }
+    }
+    for row in rows {
+        if chosen.len() < REQUESTS && !chosen.contains(&row) {
+            chosen.push(row);
+        }
+    }
+    chosen.into_iter().map(|row| request(plan, row)).collect()
+}
+
+fn request(plan: &Plan, row: &Row) -> String {
+    let host = match row.host.strip_prefix("*.") {
+        Some(rest) => format!("any.{rest}"),
+        None if row.host.is_empty() => "localhost".to_owned(),
+        None => row.host.clone(),
+    };
+    let port = if row.tls { plan.https } else { plan.http };
+    let url = shell(&format!("{}{}", origin(plan, row, &host), row.path));
+    let insecure = if row.tls { "-k " } else { "" };
+    if host == "localhost" {
+        return format!("curl {insecure}{url}");
+    }
+    format!("curl {insecure}--resolve {} {url}", shell(&format!("{host}:{port}:127.0.0.1")))
+}
+
+/// A word that a shell takes as it is.
+fn shell(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn rows_of(ingress: &Value) -> Vec<Row> {
+    let name = format!("{}/{}", namespace(ingress), text(ingress, "/metadata/name"));
+    let secured: Vec<&str> =
+        list(ingress, "/spec/tls").iter().flat_map(|t| list(t, "/hosts")).filter_map(Value::as_str).collect();
+    let row = |host: &str, path: &str, backend: &Value| Row {
+        ingress: clean(&name),
+        tls: secured.iter().any(|s| covers(s, host)),
+        host: clean(host),
+        path: clean(path),
+        backend: clean(&backend_of(ingress, backend)),
+    };
+    let mut out = Vec::new();
+    for rule in list(ingress, "/spec/rules") {
+        for path in list(rule, "/http/paths") {
+            let at = match text(path, "/path") {
+                "" => "/",
+                at => at,
+            };
+            out.push(row(text(rule, "/host"), at, &path["backend"]));
+        }
+    }
+    if let Some(backend) = ingress.pointer("/spec/defaultBackend") {
+        out.push(row("", "/", backend));
+    }
+    out
+}
+
+fn covers(pattern: &str, host: &str) -> bool {
+    pattern.eq_ignore_ascii_case(host)
+        || pattern.strip_prefix("*.").is_some_and(|rest| {
+            host.split_once('.').is_some_and(|(label, tail)| !label.is_empty() && tail.eq_ignore_ascii_case(rest))
+        })
+}
+
+fn backend_of(ingress: &Value, backend: &Value) -> String {
+    let service = text(backend, "/service/name");
+    if service.is_empty() {
+        return "(no Service)".to_owned();
+    }
+    let port = match (backend.pointer("/service/port/number"), text(backend, "/service/port/name")) {
+        (Some(number), _) => number.to_string(),
+        (None, name) => name.to_owned(),
+    };
+    format!("{}/{service}:{port}", namespace(ingress))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::LogFormat;
+    use crate::up::log::Log;
+    use serde_json::json;
+
+    fn plan() -> Plan {
+        Plan {
+            programs: "/bin".into(),
+            manifests: "/m".into(),
+            state: "/s p".into(),
+            runtime: "/r".into(),
+            http: 80,
+            https: 8443,
+            replicas: 2,
+            echo: true,
+            allow_empty: false,
+            log: Log::new(LogFormat::Text),
+        }
+    }
+
+    fn ingress() -> Value {
+        json!({
+            "kind": "Ingress",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "tls": [{"hosts": ["*.example.com"]}],
+                "rules": [
+                    {"host": "a.example.com", "http": {"paths": [
+                        {"path": "/x", "backend": {"service": {"name": "web", "port": {"number": 80}}}}]}},
+                    {"host": "*.example.org", "http": {"paths": [
+                        {"backend": {"service": {"name": "web", "port": {"name": "http"}}}}]}}
+                ]
+            }
+        })
+    }
+
+    #[test]
+    fn it_says_what_is_served_where_and_three_requests() {
+        let rows = rows_of(&ingress());
+        let text = banner(&plan(), Some(&rows));
+        for wanted in [
+            "https://a.example.com:8443/x  ->  shop/web:80  (shop/web)",
+            "http://*.example.org/",
+            "curl -k --resolve a.example.com:8443:127.0.0.1 https://a.example.com:8443/x",
+            "curl --resolve any.example.org:80:127.0.0.1 http://any.example.org/",
+            "scalwsctl status --state '/s p'",
+            "Stop with Ctrl-C",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn text_from_a_manifest_cannot_leave_its_word() {
+        let mut evil = ingress();
+        evil["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/';rm -rf ~;'");
+        let row = &rows_of(&evil)[0];
+        assert!(request(&plan(), row).ends_with(r"'https://a.example.com:8443/'\'';rm -rf ~;'\'''"));
+    }
+
+    #[test]
+    fn an_empty_folder_says_so() {
+        assert!(banner(&plan(), Some(&[])).contains("no Ingress"));
+    }
+}
