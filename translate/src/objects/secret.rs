@@ -1,0 +1,65 @@
+//! Secret, ConfigMap and Namespace (`v1`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::meta::{ObjectMeta, or_default};
+
+/// Bytes that must not be seen: shared, wiped when the last holder lets go, and never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretBytes(Arc<Zeroizing<Vec<u8>>>);
+
+impl SecretBytes {
+    /// Takes the bytes.
+    pub fn new(bytes: Vec<u8>) -> SecretBytes {
+        SecretBytes(Arc::new(Zeroizing::new(bytes)))
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes for another holder.
+    pub fn shared(&self) -> Arc<Zeroizing<Vec<u8>>> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({} bytes)", self.0.len())
+    }
+}
+
+/// A Secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Secret {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its type, such as `kubernetes.io/tls`.
+    pub kind: String,
+    /// The decoded values.
+    pub data: BTreeMap<String, SecretBytes>,
+}
+
+/// A ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct ConfigMap {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its values.
+    #[serde(default, deserialize_with = "or_default")]
+    pub data: BTreeMap<String, String>,
+}
+
+/// A Namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Namespace {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+}

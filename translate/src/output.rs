@@ -1,0 +1,346 @@
+//! Last stage of an Ingress: its fragments, the pools that they need, and what is to be said about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::{
+    Action, Body, Claims, Domain, Envelope, ForwardAction, FragmentBody, FragmentName, HeaderChanges, HostName, Kind,
+    ListenerName, ObjectRef, PoolName, Resource, ResourceId, RouteAction, Share, Timeouts, ToHttps, Withheld,
+};
+
+use crate::FleetName;
+use crate::address;
+use crate::backend::Shape;
+use crate::claims::HostKey;
+use crate::host::HostState;
+use crate::objects::NamespacedName;
+use crate::outcome::{BackendRef, Draft, Finding, Served, Severity, reasons};
+use crate::parse::{DomainClaim, Parsed, Route};
+use crate::view::View;
+use crate::world::FleetSettings;
+
+/// Ingress paths below this are never redirected: who checks an ACME challenge need not trust the old certificate.
+const ACME: &str = "/.well-known/acme-challenge";
+
+/// What one Ingress comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Output {
+    /// The fleet that the resources are for.
+    pub(crate) fleet: Option<FleetName>,
+    pub(crate) fragments: BTreeMap<ResourceId, Resource>,
+    /// The pools that the fragments name.
+    pub(crate) pools: BTreeSet<PoolName>,
+    /// Every Service port that was found, served or not.
+    pub(crate) backends: BTreeSet<BackendRef>,
+    pub(crate) draft: Arc<Draft>,
+}
+
+/// The object that an Ingress is.
+pub(crate) fn reference(key: &NamespacedName) -> ObjectRef {
+    ObjectRef { kind: "Ingress".to_owned(), namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+/// Works out an Ingress of ours.
+pub(crate) fn output(view: &View<'_>, key: &NamespacedName) -> Option<Output> {
+    let parsed = view.parsed(key)?;
+    let mut work = Work {
+        view,
+        parsed,
+        findings: parsed.findings.clone(),
+        fragments: BTreeMap::new(),
+        pools: BTreeSet::new(),
+        backends: BTreeSet::new(),
+        resources: BTreeSet::new(),
+        served: false,
+        lost: false,
+    };
+    if let Some(fleet) = &parsed.fleet
+        && let Some(settings) = view.settings().fleets.get(fleet)
+    {
+        if let Some((annotation, why)) = &parsed.policy.refusal {
+            let message = format!("not served because of the annotation {annotation}: {why}; its paths answer 503");
+            let field = format!("metadata.annotations[{annotation}]");
+            work.findings.push(Finding::warning(reasons::REJECTED, field, message));
+        }
+        for (domain, claim) in &parsed.domains {
+            work.domain(&HostKey { fleet: fleet.clone(), domain: domain.clone() }, claim, settings);
+        }
+        work.findings.extend(parsed.policy.findings.iter().cloned());
+        if parsed.policy.refusal.is_none()
+            && let Some(tls) = view.tls(key)
+        {
+            work.findings.extend(tls.findings.iter().cloned());
+        }
+    }
+    Some(work.finish())
+}
+
+struct Work<'a> {
+    view: &'a View<'a>,
+    parsed: &'a Parsed,
+    findings: Vec<Finding>,
+    fragments: BTreeMap<ResourceId, Resource>,
+    pools: BTreeSet<PoolName>,
+    backends: BTreeSet<BackendRef>,
+    resources: BTreeSet<ResourceId>,
+    served: bool,
+    lost: bool,
+}
+
+impl Work<'_> {
+    fn say(&mut self, finding: Finding) {
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+
+    fn domain(&mut self, key: &HostKey, claim: &DomainClaim, settings: &FleetSettings) {
+        let Some(host) = self.view.host(key) else { return };
+        if host.namespace() != self.parsed.key.namespace {
+            self.conflict(&key.domain, host, claim);
+            return;
+        }
+        let listeners = [settings.http_port, settings.https_port].map(ListenerName::tcp);
+        for listener in listeners {
+            let name = HostName { listener, domain: key.domain.clone() };
+            self.resources.insert(ResourceId { kind: Kind::Host, name: name.to_name() });
+        }
+        for certificate in host.tls.iter().flat_map(|tls| &tls.certificates) {
+            self.resources.insert(ResourceId { kind: Kind::Certificate, name: certificate.to_name() });
+        }
+        if claim.routes.is_empty() {
+            self.served |= !self.parsed.policy.canary;
+        } else {
+            self.fragment(key, claim, host, settings);
+        }
+        if self.parsed.policy.refusal.is_none() {
+            self.certificate_conflict(&key.domain, host);
+        }
+    }
+
+    fn conflict(&mut self, domain: &Domain, host: &HostState, claim: &DomainClaim) {
+        let by = match &host.covered_by {
+            Some(wildcard) => format!("{wildcard}, which covers it,"),
+            None => "it".to_owned(),
+        };
+        let what = if domain.is_any() { "the catch-all of all hosts".to_owned() } else { format!("host {domain}") };
+        let message = format!(
+            "{what} belongs to namespace {}, because Ingress {} claims {by} and is older or comes first by name; \
+             use another host, or move this Ingress to that namespace",
+            host.namespace(),
+            host.owner.ingress
+        );
+        if claim.weak {
+            // Nobody asked for all hosts here, so nothing that was asked for is missing.
+            self.say(Finding::note(reasons::HOST_CONFLICT, claim.field.clone(), message));
+        } else {
+            self.lost = true;
+            self.say(Finding::warning(reasons::HOST_CONFLICT, claim.field.clone(), message));
+        }
+    }
+
+    fn certificate_conflict(&mut self, domain: &Domain, host: &HostState) {
+        let Some(chosen) = &host.tls else { return };
+        let own = self.view.tls(&self.parsed.key).and_then(|tls| tls.certificates.get(domain));
+        if let Some(source) = &chosen.source {
+            let differs = own.is_some_and(|own| !own.is_empty() && *own != chosen.certificates);
+            if *source != self.parsed.key && differs {
+                let message = format!("host {domain} is served with the certificate of the older Ingress {source}");
+                self.say(Finding::warning(reasons::CERTIFICATE_CONFLICT, "spec.tls", message));
+            }
+        }
+        if let Some(wildcard) = &chosen.inherited {
+            let message = format!(
+                "plain http of {domain} is redirected, because {wildcard} has TLS; set ssl-redirect to false to keep it"
+            );
+            self.say(Finding::note(reasons::REDIRECTED, "spec.tls", message));
+        }
+    }
+
+    fn fragment(&mut self, key: &HostKey, claim: &DomainClaim, host: &HostState, settings: &FleetSettings) {
+        let parsed = self.parsed;
+        let claimant = parsed.claimant(claim);
+        let source = reference(&parsed.key);
+        let mut listeners = vec![ListenerName::tcp(settings.http_port), ListenerName::tcp(settings.https_port)];
+        listeners.sort();
+        listeners.dedup();
+        let claims = Claims {
+            listeners,
+            host: key.domain.clone(),
+            matches: claim.routes.iter().map(|route| route.to_match(&claimant)).collect(),
+        };
+        let name = FragmentName { source: source.clone(), domain: key.domain.clone() };
+        let id = ResourceId { kind: Kind::Fragment, name: name.to_name() };
+        let resource = if let Some((annotation, why)) = &parsed.policy.refusal {
+            self.lost = true;
+            let message = format!("{annotation}: {why}");
+            let reason = Withheld { code: "AnnotationRefused".to_owned(), message };
+            Envelope::without_body(id.clone(), vec![source], Some(claims), reason)
+        } else {
+            let actions = claim.routes.iter().map(|route| self.route(key, claim, route, host, settings)).collect();
+            Envelope::with_body(id.clone(), vec![source], Some(claims), &Body::Fragment(FragmentBody { actions }))
+        };
+        self.resources.insert(id.clone());
+        self.fragments.insert(id, resource);
+    }
+
+    fn route(
+        &mut self,
+        key: &HostKey,
+        claim: &DomainClaim,
+        route: &Route,
+        host: &HostState,
+        settings: &FleetSettings,
+    ) -> RouteAction {
+        let policy = &self.parsed.policy;
+        let redirect = policy.force_ssl_redirect || (policy.ssl_redirect && host.tls.is_some());
+        let to_https =
+            (redirect && !route.path.starts_with(ACME)).then_some(ToHttps { status: 308, port: settings.https_port });
+        let wins = self.contest(key, claim, route);
+        let action = match self.backend(route) {
+            Ok(pool) => {
+                self.served |= wins;
+                self.lost |= !wins;
+                self.resources.insert(ResourceId { kind: Kind::Pool, name: pool.to_name() });
+                self.pools.insert(pool.clone());
+                Action::Forward(ForwardAction {
+                    shares: vec![Share::Pool { name: pool, weight: 1 }],
+                    path: None,
+                    host: None,
+                    request_headers: HeaderChanges::default(),
+                    timeouts: Timeouts::default(),
+                    retries: 2,
+                })
+            }
+            Err(finding) => {
+                self.lost = true;
+                self.say(finding);
+                // What cannot be forwarded keeps its claim: a request must never fall through to a wider path.
+                Action::Respond(503)
+            }
+        };
+        RouteAction { action, to_https, policies: Vec::new(), response_headers: HeaderChanges::default() }
+    }
+
+    /// Whether this match has its path; the oldest Ingress of the namespace does. The router comes to the same by the
+    /// order keys, so the fragments of the others need not change.
+    fn contest(&mut self, key: &HostKey, claim: &DomainClaim, route: &Route) -> bool {
+        let own = &self.parsed.key;
+        let Some(winner) = self.view.path_winner(&route.slot(key.clone()), &own.namespace) else { return true };
+        if winner.claimant.ingress == *own && winner.number == route.number {
+            return true;
+        }
+        let field = route.field.strip_suffix(".backend").unwrap_or(&route.field).to_owned();
+        let what = match route.kind {
+            crate::claims::PathKind::Exact => format!("exact path {:?}", route.path),
+            crate::claims::PathKind::Prefix => format!("path {:?}", route.path),
+            crate::claims::PathKind::Default => "the default backend".to_owned(),
+        };
+        let message = if winner.claimant.ingress == *own {
+            format!("{what} of host {} is given twice; the first one is used", key.domain)
+        } else {
+            format!(
+                "{what} of host {} is taken by Ingress {}, which is older or comes first by name",
+                key.domain, winner.claimant.ingress
+            )
+        };
+        let weak = claim.weak && winner.claimant.ingress != *own;
+        self.say(if weak {
+            Finding::note(reasons::PATH_CONFLICT, field, message)
+        } else {
+            Finding::warning(reasons::PATH_CONFLICT, field, message)
+        });
+        weak
+    }
+
+    fn backend(&mut self, route: &Route) -> Result<PoolName, Finding> {
+        let Some(backend) = &route.backend.service else {
+            let message = "a backend that is no Service is not supported; its paths answer 503";
+            return Err(Finding::warning(reasons::RESOURCE_BACKEND, format!("{}.resource", route.field), message));
+        };
+        let name = NamespacedName::new(&self.parsed.key.namespace, &backend.name);
+        let field = format!("{}.service.name", route.field);
+        let Some(shape) = self.view.backend(&name) else {
+            let message = format!("Service {name} does not exist; its paths answer 503");
+            return Err(Finding::warning(reasons::SERVICE_NOT_FOUND, field, message));
+        };
+        let port_field = format!("{}.service.port", route.field);
+        let Some(found) = shape.find(&backend.port) else {
+            let ports: Vec<String> = shape.ports.iter().map(describe).collect();
+            let message = format!(
+                "Service {name} has no TCP port {} (it has: {}); its paths answer 503",
+                backend.port,
+                ports.join(", ")
+            );
+            return Err(Finding::warning(reasons::PORT_NOT_FOUND, port_field, message));
+        };
+        if found.by_target {
+            let message = format!(
+                "Service {name} has no port {}; port {} is used, because its target port is {}",
+                backend.port, found.port, backend.port
+            );
+            self.say(Finding::note(reasons::PORT_BY_TARGET, port_field.clone(), message));
+        }
+        self.backends.insert(BackendRef {
+            namespace: name.namespace.clone(),
+            service: name.name.clone(),
+            port: found.port,
+        });
+        if let Some(external) = &shape.external
+            && let Some(why) = address::refused_name(external)
+        {
+            let message =
+                format!("Service {name} points to {external:?}, which is refused: {why}; its paths answer 503");
+            return Err(Finding::warning(reasons::EXTERNAL_NAME_REFUSED, field, message));
+        }
+        self.endpoints(&name, shape, found.port, &port_field);
+        Ok(PoolName { namespace: name.namespace, service: name.name, port: found.port, variant: String::new() })
+    }
+
+    fn endpoints(&mut self, name: &NamespacedName, shape: &Shape, port: u16, field: &str) {
+        if let Some(left_out) = shape.left_out.get(&port) {
+            let listed: Vec<String> =
+                left_out.iter().take(3).map(|(address, why)| format!("{address} ({why})")).collect();
+            let more = if left_out.len() > 3 { format!(" and {} more", left_out.len() - 3) } else { String::new() };
+            let message = format!("endpoints of Service {name} are left out: {}{more}", listed.join(", "));
+            self.say(Finding::warning(reasons::ENDPOINT_REFUSED, field, message));
+        }
+        if shape.mismatched.contains(&port) {
+            let message = format!(
+                "no EndpointSlice of Service {name} has a TCP port with the name of its port {port}; it has no endpoints"
+            );
+            self.say(Finding::warning(reasons::ENDPOINT_PORT_MISMATCH, field, message));
+        }
+    }
+
+    fn finish(mut self) -> Output {
+        let fleet = self.parsed.fleet.clone();
+        let refused = self.parsed.policy.refusal.is_some() || fleet.is_none();
+        let served = match (self.served && !refused, self.lost) {
+            (false, _) => Served::Refused,
+            (true, true) => Served::Partly,
+            (true, false) => Served::Full,
+        };
+        // Loud ones first; within them the order in which they were found, which is that of the fields.
+        self.findings.sort_by_key(|finding| finding.severity);
+        debug_assert!(Severity::Warning < Severity::Note);
+        let resources = fleet.iter().flat_map(|fleet| self.resources.iter().map(|id| (fleet.clone(), id.clone())));
+        let draft = Draft {
+            conditions: Vec::new(),
+            served,
+            fleets: fleet.iter().cloned().collect(),
+            resources: resources.collect(),
+            findings: self.findings,
+        };
+        Output { fleet, fragments: self.fragments, pools: self.pools, backends: self.backends, draft: Arc::new(draft) }
+    }
+}
+
+fn describe(port: &crate::objects::ServicePort) -> String {
+    let protocol = if port.is_tcp() { "" } else { " (not TCP)" };
+    if port.name.is_empty() {
+        format!("{}{protocol}", port.port)
+    } else {
+        format!("{} {}{protocol}", port.name, port.port)
+    }
+}

@@ -1,0 +1,143 @@
+//! The definition: a whole world to a whole translation, every unit once, stage by stage.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use config::{CertificateName, PoolName};
+
+use crate::certificate::CertificateState;
+use crate::claims::{HostKey, PathSlot};
+use crate::objects::NamespacedName;
+use crate::outcome::{Draft, Members, Translation};
+use crate::parse::Parsed;
+use crate::tls::TlsChoices;
+use crate::view::{Stages, Unit, View};
+use crate::world::{FleetName, World};
+use crate::{backend, certificate, emit, host, output, parse, tls};
+
+/// What an Ingress claims, given what it asks for and brings.
+pub(crate) fn host_claims<'a>(
+    parsed: &'a Parsed,
+    choices: &'a TlsChoices,
+) -> impl Iterator<Item = (HostKey, crate::claims::Claimant, crate::claims::Certificates)> + 'a {
+    parsed.hosts().filter_map(move |key| {
+        let claim = parsed.domains.get(&key.domain)?;
+        let certificates = choices.certificates.get(&key.domain).cloned();
+        Some((key, parsed.claimant(claim), certificates))
+    })
+}
+
+/// Translates a world. This is what every configuration means; [`crate::Engine`] comes to the same, change by change.
+pub fn translate(world: &World) -> Translation {
+    let mut stages = Stages::default();
+    parse_all(world, &mut stages);
+    claim_all(world, &mut stages);
+    let mut translation = Translation::default();
+    for (name, settings) in &world.settings().fleets {
+        let fleet = translation.fleets.entry(name.clone()).or_default();
+        fleet.resources.extend(emit::listeners(settings).into_iter().map(|r| (r.id.clone(), r)));
+    }
+    let mut certificates: BTreeSet<(FleetName, CertificateName)> = BTreeSet::new();
+    let mut pools: BTreeSet<(FleetName, PoolName)> = BTreeSet::new();
+    for (key, state) in &stages.hosts {
+        let (Some(fleet), Some(settings)) =
+            (translation.fleets.get_mut(&key.fleet), world.settings().fleets.get(&key.fleet))
+        else {
+            continue;
+        };
+        let resources = emit::host(key, state, settings);
+        if !resources.is_empty() {
+            let used = state.tls.iter().flat_map(|tls| &tls.certificates);
+            certificates.extend(used.map(|name| (key.fleet.clone(), name.clone())));
+        }
+        fleet.resources.extend(resources.into_iter().map(|r| (r.id.clone(), r)));
+    }
+    for key in stages.parsed.keys() {
+        let unit = Unit::Output(key.clone());
+        let Some(output) = output::output(&View::new(world, &stages, &unit), key) else { continue };
+        if let Some(name) = &output.fleet
+            && let Some(fleet) = translation.fleets.get_mut(name)
+        {
+            fleet.resources.extend(output.fragments);
+            pools.extend(output.pools.into_iter().map(|pool| (name.clone(), pool)));
+        }
+        for backend in output.backends {
+            let service = NamespacedName::new(&backend.namespace, &backend.service);
+            translation.backends.insert(backend.clone(), members(&stages, &service, backend.port));
+        }
+        let draft: Arc<Draft> = output.draft;
+        translation.drafts.insert(output::reference(key), draft);
+    }
+    for (name, pool) in pools {
+        let service = NamespacedName::new(&pool.namespace, &pool.service);
+        let Some(fleet) = translation.fleets.get_mut(&name) else { continue };
+        let Some(shape) = stages.backends.get(&service).and_then(|state| state.shape.as_ref()) else { continue };
+        let resource = emit::pool(&pool, shape);
+        fleet.resources.insert(resource.id.clone(), resource);
+        if shape.external.is_none() {
+            fleet.members.insert(emit::set_name(&pool), members(&stages, &service, pool.port));
+        }
+    }
+    for (name, certificate) in certificates {
+        let secret = NamespacedName::new(&certificate.namespace, &certificate.name);
+        let Some(fleet) = translation.fleets.get_mut(&name) else { continue };
+        let Some(CertificateState::Usable(usable)) = stages.certificates.get(&secret) else { continue };
+        let resource = emit::certificate(&certificate, usable);
+        fleet.resources.insert(resource.id.clone(), resource);
+        fleet.secrets.insert(usable.digest.clone(), usable.key.clone());
+    }
+    translation
+}
+
+/// The members behind a port; none while the Service has no such port.
+pub(crate) fn members(stages: &Stages, service: &NamespacedName, port: u16) -> Members {
+    let known = stages.backends.get(service).and_then(|state| state.members.get(&port));
+    known.cloned().unwrap_or_else(|| Members::from([]))
+}
+
+fn parse_all(world: &World, stages: &mut Stages) {
+    for key in world.ingress_keys() {
+        let unit = Unit::Parse(key.clone());
+        if let Some(parsed) = parse::parse(&View::new(world, stages, &unit), key) {
+            stages.parsed.insert(key.clone(), Arc::new(parsed));
+        }
+    }
+    let services: BTreeSet<_> = stages.parsed.values().flat_map(|parsed| parsed.services()).collect();
+    for key in services {
+        let state = backend::read(&View::new(world, stages, &Unit::Backend(key.clone())), &key);
+        stages.backends.insert(key, state);
+    }
+    let secrets: BTreeSet<_> = stages.parsed.values().flat_map(|parsed| parsed.secrets()).collect();
+    for key in secrets {
+        let view = View::new(world, stages, &Unit::Certificate(key.clone()));
+        let state = certificate::read(view.secret(&key));
+        stages.certificates.insert(key, state);
+    }
+    for key in stages.parsed.keys() {
+        let unit = Unit::Tls(key.clone());
+        if let Some(choices) = tls::choose(&View::new(world, stages, &unit), key) {
+            stages.tls.insert(key.clone(), Arc::new(choices));
+        }
+    }
+}
+
+fn claim_all(world: &World, stages: &mut Stages) {
+    let nothing = TlsChoices::default();
+    for (key, parsed) in &stages.parsed {
+        let choices = stages.tls.get(key).map_or(&nothing, Arc::as_ref);
+        for (host, claimant, certificates) in host_claims(parsed, choices) {
+            stages.claims.add_host(host, claimant, &certificates);
+        }
+        let slots: Vec<(PathSlot, _)> = parsed.slots().collect();
+        for (slot, contender) in slots {
+            stages.claims.add_path(slot, contender);
+        }
+    }
+    let units: BTreeSet<Unit> = stages.claims.host_keys().cloned().map(Unit::host).collect();
+    for unit in units {
+        let Unit::Host(_, key) = &unit else { continue };
+        if let Some(state) = host::decide(&View::new(world, stages, &unit), key) {
+            stages.hosts.insert(key.clone(), Arc::new(state));
+        }
+    }
+}

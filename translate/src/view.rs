@@ -1,0 +1,232 @@
+//! What a unit of work may read. Every unit declares its keys beforehand; a test that reads another key panics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::Domain;
+
+use crate::backend::{BackendState, Shape};
+use crate::certificate::CertificateState;
+use crate::claims::{Claims, HostClaims, HostKey, PathSlot};
+use crate::class::{self, ClassChoice};
+use crate::host::HostState;
+use crate::objects::{EndpointSlice, Ingress, IngressClass, NamespacedName, Secret, Service};
+use crate::output::Output;
+use crate::parse::Parsed;
+use crate::tls::TlsChoices;
+use crate::world::{Settings, World};
+
+/// Something that a unit may read. Reading that it is absent counts as reading.
+///
+/// The settings have no key: whoever changes them translates everything anew.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// The object.
+    Ingress(NamespacedName),
+    /// The object.
+    Class(String),
+    /// The IngressClass that is the default.
+    DefaultClass,
+    /// The object.
+    Service(NamespacedName),
+    /// All slices of a Service.
+    Slices(NamespacedName),
+    /// The object.
+    Secret(NamespacedName),
+    /// What a Service offers.
+    Backend(NamespacedName),
+    /// What a Secret holds.
+    Certificate(NamespacedName),
+    /// What an Ingress asks for.
+    Parsed(NamespacedName),
+    /// Which certificates an Ingress brings.
+    Tls(NamespacedName),
+    /// Who claims a host.
+    Claims(HostKey),
+    /// Who claims a path of a host.
+    Path(PathSlot),
+    /// Who owns a host.
+    Host(HostKey),
+}
+
+/// A unit of work. Units run in the order of the variants; each reads only what earlier ones made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unit {
+    /// One Ingress to what it asks for.
+    Parse(NamespacedName),
+    /// One Service with its slices to what it offers.
+    Backend(NamespacedName),
+    /// One Secret to what it holds.
+    Certificate(NamespacedName),
+    /// One Ingress to the certificates that it brings.
+    Tls(NamespacedName),
+    /// One host to its owner. Wildcards come before the hosts that they cover (`false` before `true`).
+    Host(bool, HostKey),
+    /// One Ingress to its fragments and its draft.
+    Output(NamespacedName),
+}
+
+impl Unit {
+    /// The unit of a host.
+    pub(crate) fn host(key: HostKey) -> Unit {
+        Unit::Host(!key.domain.is_wildcard(), key)
+    }
+
+    /// Every key that the unit may read, worked out from its object and from what it asks for alone.
+    pub(crate) fn refs(&self, world: &World, stages: &Stages) -> BTreeSet<Key> {
+        let mut keys = BTreeSet::new();
+        match self {
+            Unit::Parse(key) => {
+                keys.insert(Key::Ingress(key.clone()));
+                if let Some(ingress) = world.ingress(key) {
+                    keys.insert(match class::choice(ingress) {
+                        ClassChoice::Named(name) => Key::Class(name.to_owned()),
+                        ClassChoice::Default => Key::DefaultClass,
+                    });
+                }
+            }
+            Unit::Backend(key) => {
+                keys.insert(Key::Service(key.clone()));
+                keys.insert(Key::Slices(key.clone()));
+            }
+            Unit::Certificate(key) => drop(keys.insert(Key::Secret(key.clone()))),
+            Unit::Tls(key) => {
+                keys.insert(Key::Parsed(key.clone()));
+                if let Some(parsed) = stages.parsed.get(key) {
+                    keys.extend(parsed.secrets().map(Key::Certificate));
+                }
+            }
+            Unit::Host(_, key) => {
+                keys.insert(Key::Claims(key.clone()));
+                keys.extend(key.parent().map(Key::Host));
+            }
+            Unit::Output(key) => {
+                keys.insert(Key::Parsed(key.clone()));
+                keys.insert(Key::Tls(key.clone()));
+                if let Some(parsed) = stages.parsed.get(key) {
+                    keys.extend(parsed.hosts().map(Key::Host));
+                    keys.extend(parsed.slots().map(|(slot, _)| Key::Path(slot)));
+                    keys.extend(parsed.services().map(Key::Backend));
+                }
+            }
+        }
+        keys
+    }
+}
+
+/// What the units have made so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stages {
+    pub(crate) parsed: BTreeMap<NamespacedName, Arc<Parsed>>,
+    pub(crate) backends: BTreeMap<NamespacedName, BackendState>,
+    pub(crate) certificates: BTreeMap<NamespacedName, CertificateState>,
+    pub(crate) tls: BTreeMap<NamespacedName, Arc<TlsChoices>>,
+    pub(crate) claims: Claims,
+    pub(crate) hosts: BTreeMap<HostKey, Arc<HostState>>,
+    pub(crate) outputs: BTreeMap<NamespacedName, Arc<Output>>,
+}
+
+/// Reads for one unit.
+pub(crate) struct View<'a> {
+    world: &'a World,
+    stages: &'a Stages,
+    declared: Option<(Unit, BTreeSet<Key>)>,
+}
+
+impl<'a> View<'a> {
+    /// For this unit. Declarations are checked in builds with debug assertions.
+    pub(crate) fn new(world: &'a World, stages: &'a Stages, unit: &Unit) -> View<'a> {
+        let declared = cfg!(debug_assertions).then(|| (unit.clone(), unit.refs(world, stages)));
+        View { world, stages, declared }
+    }
+
+    fn reads(&self, key: impl FnOnce() -> Key) {
+        if let Some((unit, declared)) = &self.declared {
+            let key = key();
+            assert!(declared.contains(&key), "{unit:?} read {key:?}, which it does not declare");
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &'a Settings {
+        self.world.settings()
+    }
+
+    pub(crate) fn ingress(&self, key: &NamespacedName) -> Option<&'a Ingress> {
+        self.reads(|| Key::Ingress(key.clone()));
+        self.world.ingress(key)
+    }
+
+    pub(crate) fn class(&self, name: &str) -> Option<&'a IngressClass> {
+        self.reads(|| Key::Class(name.to_owned()));
+        self.world.class(name)
+    }
+
+    pub(crate) fn default_class(&self) -> Option<&'a IngressClass> {
+        self.reads(|| Key::DefaultClass);
+        self.world.default_class()
+    }
+
+    pub(crate) fn service(&self, key: &NamespacedName) -> Option<&'a Service> {
+        self.reads(|| Key::Service(key.clone()));
+        self.world.service(key)
+    }
+
+    pub(crate) fn slices(&self, service: &NamespacedName) -> impl Iterator<Item = &'a EndpointSlice> {
+        self.reads(|| Key::Slices(service.clone()));
+        self.world.slices_of(service)
+    }
+
+    pub(crate) fn secret(&self, key: &NamespacedName) -> Option<&'a Secret> {
+        self.reads(|| Key::Secret(key.clone()));
+        self.world.secret(key)
+    }
+
+    /// The shape of a Service; none if it does not exist. Its members are not for units to read.
+    pub(crate) fn backend(&self, key: &NamespacedName) -> Option<&'a Shape> {
+        self.reads(|| Key::Backend(key.clone()));
+        self.stages.backends.get(key)?.shape.as_deref()
+    }
+
+    pub(crate) fn certificate(&self, key: &NamespacedName) -> &'a CertificateState {
+        self.reads(|| Key::Certificate(key.clone()));
+        self.stages.certificates.get(key).unwrap_or(&CertificateState::Missing)
+    }
+
+    pub(crate) fn parsed(&self, key: &NamespacedName) -> Option<&'a Parsed> {
+        self.reads(|| Key::Parsed(key.clone()));
+        self.stages.parsed.get(key).map(Arc::as_ref)
+    }
+
+    pub(crate) fn tls(&self, key: &NamespacedName) -> Option<&'a TlsChoices> {
+        self.reads(|| Key::Tls(key.clone()));
+        self.stages.tls.get(key).map(Arc::as_ref)
+    }
+
+    pub(crate) fn claims(&self, key: &HostKey) -> Option<&'a HostClaims> {
+        self.reads(|| Key::Claims(key.clone()));
+        self.stages.claims.host(key)
+    }
+
+    /// The Ingress of this namespace that has a path of a host.
+    pub(crate) fn path_winner(&self, slot: &PathSlot, namespace: &str) -> Option<&'a crate::claims::Contender> {
+        self.reads(|| Key::Path(slot.clone()));
+        self.stages.claims.winner(slot, namespace)
+    }
+
+    pub(crate) fn host(&self, key: &HostKey) -> Option<&'a HostState> {
+        self.reads(|| Key::Host(key.clone()));
+        self.stages.hosts.get(key).map(Arc::as_ref)
+    }
+}
+
+impl HostKey {
+    /// The wildcard that covers this host, if it is no wildcard itself.
+    pub(crate) fn parent(&self) -> Option<HostKey> {
+        if self.domain.is_wildcard() {
+            return None;
+        }
+        let (_, rest) = self.domain.as_str().split_once('.')?;
+        let domain: Domain = format!("*.{rest}").parse().ok()?;
+        Some(HostKey { fleet: self.fleet.clone(), domain })
+    }
+}

@@ -1,0 +1,306 @@
+//! Everything that is known of the cluster, and the changes that make it up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use config::ObjectRef;
+
+use crate::objects::{
+    ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, NamespacedName, Object, Secret, Service,
+};
+
+/// The controller name that an IngressClass must give to be ours.
+pub const INGRESS_CONTROLLER: &str = "scalws.io/ingress-controller";
+
+/// The class that exists by itself where there is no API server.
+pub const BUILTIN_CLASS: &str = "nginx";
+
+/// Names a fleet: the namespace and name of its ProxyFleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FleetName {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl FleetName {
+    /// Of these two.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> FleetName {
+        FleetName { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for FleetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What a fleet is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetSettings {
+    /// The port of the listener without TLS.
+    pub http_port: u16,
+    /// The port of the listener with TLS.
+    pub https_port: u16,
+}
+
+/// What does not come from an object that a tenant may write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Every fleet there is.
+    pub fleets: BTreeMap<FleetName, FleetSettings>,
+    /// The fleet of classes without parameters.
+    pub default_fleet: FleetName,
+    /// The controller name of our classes: [`INGRESS_CONTROLLER`] unless there are several of us.
+    pub ingress_controller: String,
+    /// Whether endpoints in 127.0.0.0/8 and `::1` get traffic.
+    pub allow_loopback_endpoints: bool,
+    /// Whether IngressClass `nginx` exists by itself while the world has none of that name.
+    pub builtin_classes: bool,
+}
+
+impl Settings {
+    /// One fleet `scalws/default` on these ports, and the class `nginx` by itself: what `scalwsctl up` and `lint` use.
+    pub fn local(http_port: u16, https_port: u16) -> Settings {
+        let default_fleet = FleetName::new("scalws", "default");
+        Settings {
+            fleets: BTreeMap::from([(default_fleet.clone(), FleetSettings { http_port, https_port })]),
+            default_fleet,
+            ingress_controller: INGRESS_CONTROLLER.to_owned(),
+            allow_loopback_endpoints: false,
+            builtin_classes: true,
+        }
+    }
+}
+
+/// One change of the world.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// An object is there, or is another now.
+    Put(Arc<Object>),
+    /// An object is gone.
+    Delete(ObjectRef),
+    /// The settings are these now. May cost what the whole world costs.
+    Settings(Settings),
+}
+
+type Objects = BTreeMap<NamespacedName, Arc<Object>>;
+
+/// Everything that is known of the cluster.
+#[derive(Clone, Debug)]
+pub struct World {
+    settings: Arc<Settings>,
+    ingresses: Objects,
+    classes: Objects,
+    services: Objects,
+    slices: Objects,
+    secrets: Objects,
+    config_maps: Objects,
+    namespaces: Objects,
+    gateway: BTreeMap<ObjectRef, Arc<Object>>,
+    slices_of: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+    default_classes: BTreeSet<String>,
+}
+
+impl World {
+    /// An empty world.
+    pub fn new(settings: Settings) -> World {
+        World {
+            settings: Arc::new(settings),
+            ingresses: Objects::new(),
+            classes: Objects::new(),
+            services: Objects::new(),
+            slices: Objects::new(),
+            secrets: Objects::new(),
+            config_maps: Objects::new(),
+            namespaces: Objects::new(),
+            gateway: BTreeMap::new(),
+            slices_of: BTreeMap::new(),
+            default_classes: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in a change. Costs the same however large the world is.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Settings(settings) => self.settings = Arc::new(settings.clone()),
+            Change::Put(object) => {
+                self.unlink(&object.reference());
+                self.link(object);
+                let key = object.key();
+                match self.table(object.kind()) {
+                    Some(table) => table.insert(key, Arc::clone(object)),
+                    None => self.gateway.insert(object.reference(), Arc::clone(object)),
+                };
+            }
+            Change::Delete(reference) => {
+                self.unlink(reference);
+                match self.table(&reference.kind) {
+                    Some(table) => table.remove(&NamespacedName::new(&reference.namespace, &reference.name)),
+                    None => self.gateway.remove(reference),
+                };
+            }
+        }
+    }
+
+    fn table(&mut self, kind: &str) -> Option<&mut Objects> {
+        Some(match kind {
+            "Ingress" => &mut self.ingresses,
+            "IngressClass" => &mut self.classes,
+            "Service" => &mut self.services,
+            "EndpointSlice" => &mut self.slices,
+            "Secret" => &mut self.secrets,
+            "ConfigMap" => &mut self.config_maps,
+            "Namespace" => &mut self.namespaces,
+            _ => return None,
+        })
+    }
+
+    fn link(&mut self, object: &Object) {
+        match object {
+            Object::EndpointSlice(slice) => {
+                if let Some(service) = slice.service() {
+                    self.slices_of.entry(service).or_default().insert(object.key());
+                }
+            }
+            Object::IngressClass(class) if is_default_class(class) => {
+                self.default_classes.insert(class.metadata.name.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn unlink(&mut self, reference: &ObjectRef) {
+        if reference.kind == "IngressClass" {
+            self.default_classes.remove(&reference.name);
+        }
+        if reference.kind == "EndpointSlice" {
+            let key = NamespacedName::new(&reference.namespace, &reference.name);
+            if let Some(service) = self.slice(&key).and_then(EndpointSlice::service)
+                && let Some(set) = self.slices_of.get_mut(&service)
+            {
+                set.remove(&key);
+                if set.is_empty() {
+                    self.slices_of.remove(&service);
+                }
+            }
+        }
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Every object, by kind, then namespace and name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+        let tables = [
+            &self.classes,
+            &self.config_maps,
+            &self.slices,
+            &self.ingresses,
+            &self.namespaces,
+            &self.secrets,
+            &self.services,
+        ];
+        tables.into_iter().flat_map(BTreeMap::values).chain(self.gateway.values())
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// An object.
+    pub fn get(&self, reference: &ObjectRef) -> Option<&Arc<Object>> {
+        let key = NamespacedName::new(&reference.namespace, &reference.name);
+        match reference.kind.as_str() {
+            "Ingress" => self.ingresses.get(&key),
+            "IngressClass" => self.classes.get(&key),
+            "Service" => self.services.get(&key),
+            "EndpointSlice" => self.slices.get(&key),
+            "Secret" => self.secrets.get(&key),
+            "ConfigMap" => self.config_maps.get(&key),
+            "Namespace" => self.namespaces.get(&key),
+            _ => self.gateway.get(reference),
+        }
+    }
+
+    /// The names of all Ingresses.
+    pub fn ingress_keys(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.ingresses.keys()
+    }
+
+    pub(crate) fn ingress(&self, key: &NamespacedName) -> Option<&Ingress> {
+        match self.ingresses.get(key).map(Arc::as_ref) {
+            Some(Object::Ingress(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn class(&self, name: &str) -> Option<&IngressClass> {
+        match self.classes.get(&NamespacedName::new("", name)).map(Arc::as_ref) {
+            Some(Object::IngressClass(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    /// The default class. Of several the newest counts, then the smallest name (as the API server's admission does).
+    pub(crate) fn default_class(&self) -> Option<&IngressClass> {
+        let classes = self.default_classes.iter().filter_map(|name| self.class(name));
+        classes.min_by_key(|c| (std::cmp::Reverse(c.metadata.creation_timestamp), c.metadata.name.clone()))
+    }
+
+    pub(crate) fn service(&self, key: &NamespacedName) -> Option<&Service> {
+        match self.services.get(key).map(Arc::as_ref) {
+            Some(Object::Service(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn slice(&self, key: &NamespacedName) -> Option<&EndpointSlice> {
+        match self.slices.get(key).map(Arc::as_ref) {
+            Some(Object::EndpointSlice(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn slices_of(&self, service: &NamespacedName) -> impl Iterator<Item = &EndpointSlice> {
+        self.slices_of.get(service).into_iter().flatten().filter_map(|key| self.slice(key))
+    }
+
+    pub(crate) fn secret(&self, key: &NamespacedName) -> Option<&Secret> {
+        match self.secrets.get(key).map(Arc::as_ref) {
+            Some(Object::Secret(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    /// A ConfigMap.
+    pub fn config_map(&self, key: &NamespacedName) -> Option<&ConfigMap> {
+        match self.config_maps.get(key).map(Arc::as_ref) {
+            Some(Object::ConfigMap(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    /// A Namespace.
+    pub fn namespace(&self, name: &str) -> Option<&Namespace> {
+        match self.namespaces.get(&NamespacedName::new("", name)).map(Arc::as_ref) {
+            Some(Object::Namespace(o)) => Some(o),
+            _ => None,
+        }
+    }
+}
+
+fn is_default_class(class: &IngressClass) -> bool {
+    class.metadata.annotations.get("ingressclass.kubernetes.io/is-default-class").is_some_and(|v| v == "true")
+}
