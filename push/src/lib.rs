@@ -3,9 +3,13 @@
 //! `fleet` is what should be; `server_session` and `agent_session` bring an agent there; `grpc` puts them on a socket.
 
 pub mod agent_session;
+pub mod authority;
 pub mod fleet;
+pub mod grpc;
+pub mod identity;
 pub mod limits;
 mod secret;
+pub mod server_session;
 mod version;
 
 pub use secret::Secret;

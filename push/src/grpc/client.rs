@@ -1,0 +1,145 @@
+//! The agent's side of both listeners: enrolment, and the stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use proto::v1::enrolment_client::EnrolmentClient;
+use proto::v1::push_client::PushClient;
+use proto::v1::{AgentMessage, ControllerMessage, EnrollRequest};
+use rustls::ClientConfig;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
+use zeroize::Zeroizing;
+
+use super::tls::{self, CONTROLLER_NAME};
+use super::{CONNECTION_WINDOW, HEADERS, PING, PING_TIMEOUT, STREAM_WINDOW};
+use crate::authority::key_and_request;
+use crate::limits;
+
+/// How long TCP and TLS may take together.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long enrolment may take.
+const ENROLL: Duration = Duration::from_secs(30);
+/// Messages that wait to be written. A session sends a few at a time; whoever writes waits when it is full.
+const OUTGOING: usize = 64;
+
+/// What an agent proves itself with, in memory only.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The certificate chain, leaf first.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The key, PKCS#8 in DER.
+    pub key: Arc<Zeroizing<Vec<u8>>>,
+    /// The authorities to trust from now on.
+    pub trust_bundle: Vec<CertificateDer<'static>>,
+    /// When to renew.
+    pub renew_after: Duration,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("renew_after", &self.renew_after).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no stream or no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The controller cannot be reached, or it is not the controller.
+    #[error("cannot reach the controller at {address}: {cause}")]
+    Connect {
+        /// The address.
+        address: String,
+        /// What failed.
+        cause: String,
+    },
+    /// It answered and refused.
+    #[error("the controller refused: {0}")]
+    Refused(String),
+    /// What it answered cannot be used.
+    #[error("the controller's answer cannot be used: {0}")]
+    Answer(&'static str),
+    /// Keys or certificates on this side cannot be used.
+    #[error("{0}")]
+    Tls(#[from] tls::TlsError),
+}
+
+/// An open stream.
+#[derive(Debug)]
+pub struct Link {
+    /// Messages to the controller, in order.
+    pub send: mpsc::Sender<AgentMessage>,
+    /// Messages from the controller; it ends with the stream.
+    pub receive: Streaming<ControllerMessage>,
+}
+
+/// Makes a key in memory and has it signed. `address` is `host:port`; the controller is known by its certificate.
+pub async fn enroll(address: &str, trust: &[CertificateDer<'static>], token: Zeroizing<String>) -> Result<Credentials, ClientError> {
+    let (key, csr) = key_and_request().map_err(|_| ClientError::Answer("no key could be made"))?;
+    let channel = channel(address, tls::client(trust, None)?).await?;
+    let request = EnrollRequest { csr: csr.into(), token: token.to_string() };
+    let mut client = EnrolmentClient::new(channel).max_decoding_message_size(limits::MESSAGE);
+    let answer = tokio::time::timeout(ENROLL, client.enroll(request)).await;
+    let answer = answer.map_err(|_| ClientError::Answer("none came in time"))?;
+    let answer = answer.map_err(|status| ClientError::Refused(status.message().to_owned()))?.into_inner();
+    let der = |certificates: Vec<bytes::Bytes>| -> Vec<CertificateDer<'static>> {
+        certificates.into_iter().map(|certificate| CertificateDer::from(certificate.to_vec())).collect()
+    };
+    let (chain, trust_bundle) = (der(answer.chain), der(answer.trust_bundle));
+    if chain.is_empty() || trust_bundle.is_empty() {
+        return Err(ClientError::Answer("certificates are missing"));
+    }
+    let renew_after = Duration::from_secs(answer.renew_after_seconds.max(1));
+    Ok(Credentials { chain, key: Arc::new(key), trust_bundle, renew_after })
+}
+
+/// Opens the stream. Nothing is said yet: Hello comes from the session.
+pub async fn connect(address: &str, credentials: &Credentials) -> Result<Link, ClientError> {
+    let config = tls::client(&credentials.trust_bundle, Some((&credentials.chain, &credentials.key)))?;
+    let channel = channel(address, config).await?;
+    let mut client = PushClient::new(channel).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
+    let (send, outgoing) = mpsc::channel(OUTGOING);
+    let opened = tokio::time::timeout(CONNECT, client.sync(ReceiverStream::new(outgoing))).await;
+    let opened = opened.map_err(|_| ClientError::Answer("the stream did not open in time"))?;
+    let receive = opened.map_err(|status| ClientError::Refused(status.message().to_owned()))?.into_inner();
+    Ok(Link { send, receive })
+}
+
+async fn channel(address: &str, config: ClientConfig) -> Result<Channel, ClientError> {
+    let failed = |cause: String| ClientError::Connect { address: address.to_owned(), cause };
+    let endpoint = Endpoint::from_shared(format!("http://{CONTROLLER_NAME}"))
+        .map_err(|error| failed(error.to_string()))?
+        .connect_timeout(CONNECT)
+        .http2_keep_alive_interval(PING)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_max_header_list_size(HEADERS);
+    let (connector, target) = (TlsConnector::from(Arc::new(config)), address.to_owned());
+    let connect = tower::service_fn(move |_| {
+        let (connector, target) = (connector.clone(), target.clone());
+        async move {
+            let tcp = TcpStream::connect(target).await?;
+            tcp.set_nodelay(true)?;
+            let name = ServerName::try_from(CONTROLLER_NAME).map_err(std::io::Error::other)?;
+            Ok::<_, std::io::Error>(TokioIo::new(connector.connect(name, tcp).await?))
+        }
+    });
+    endpoint.connect_with_connector(connect).await.map_err(|error| failed(root_cause(&error)))
+}
+
+/// tonic says "transport error"; the reason is at the end of the chain.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

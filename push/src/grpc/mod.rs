@@ -1,0 +1,27 @@
+//! The sessions on sockets: gRPC over TLS 1.3, agents by their certificates.
+
+pub mod accept;
+pub mod client;
+pub mod enrol;
+mod identity_layer;
+pub mod server;
+mod shared;
+pub mod tls;
+
+pub use identity_layer::Method;
+pub use shared::SharedFleet;
+
+use std::time::Duration;
+
+/// How often an HTTP/2 ping goes out on a quiet connection; the other side permits that rate.
+const PING: Duration = Duration::from_secs(10);
+/// How long the answer to a ping may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Flow control of a stream: two chunks. More would queue member messages behind configuration inside the connection.
+const STREAM_WINDOW: u32 = 512 * 1024;
+/// Flow control of a connection: at least the sum of its streams.
+const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
+/// The longest header list, in bytes.
+const HEADERS: u32 = 8 * 1024;
+/// Streams of one connection at a time. An agent needs one.
+const STREAMS: u32 = 2;

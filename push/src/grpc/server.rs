@@ -1,0 +1,299 @@
+//! The push listener: one session per proven agent.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::Stream;
+use proto::v1::push_server::{Push, PushServer};
+use proto::v1::{AgentMessage, ControllerMessage};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+use tower::Layer;
+
+use super::accept::{Limits, Peer, Proven, accept};
+use super::identity_layer::{Guarded, Method, Only};
+use super::tls::TlsSlot;
+use super::{CONNECTION_WINDOW, HEADERS, PING, PING_TIMEOUT, STREAM_WINDOW, STREAMS, SharedFleet};
+use crate::identity::AgentIdentity;
+use crate::limits;
+use crate::server_session::{Agent, Close, Event, Input, Role, ServerSession};
+
+/// How long a closed session may take to write its last message before its connection is cut.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What the owner of the fleets gives to the sessions and gets from them.
+pub trait Hub: Send + Sync + 'static {
+    /// The fleet of a proven agent and the name to report it by; `None` denies it (an unknown fleet, a pod that is gone).
+    fn admit(&self, agent: &AgentIdentity) -> Option<(SharedFleet, String)>;
+
+    /// The controller's role, and every change of it.
+    fn role(&self) -> watch::Receiver<Role>;
+
+    /// Something happened in this agent's session; `session` tells sessions of one agent apart. Must not block, must
+    /// not wait for a lock that is held while a fleet is locked.
+    fn event(&self, agent: &AgentIdentity, session: u64, event: Event);
+}
+
+/// Why a listener stopped serving.
+#[derive(Debug, thiserror::Error)]
+#[error("the gRPC server failed: {0}")]
+pub struct ServeError(#[from] tonic::transport::Error);
+
+/// Serves agents until `shutdown`.
+pub async fn serve<H: Hub>(
+    listener: TcpListener,
+    tls: TlsSlot,
+    limits: Limits,
+    hub: Arc<H>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let service = Service { hub, sessions: Arc::new(Sessions::default()), clock: Clock(Instant::now()) };
+    let service = PushServer::new(service).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
+    serve_on(listener, tls, limits, Only(Method::Sync), tonic::service::Routes::new(service), shutdown).await
+}
+
+/// What both listeners share. The layer is around everything that is registered.
+pub(super) async fn serve_on(
+    listener: TcpListener,
+    tls: TlsSlot,
+    limits: Limits,
+    only: Only,
+    routes: tonic::service::Routes,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError>
+where
+    Only: Layer<tonic::service::Routes, Service = Guarded<tonic::service::Routes>>,
+{
+    let (ready, connections) = mpsc::channel(64);
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PING_TIMEOUT))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(STREAMS)
+        .http2_max_header_list_size(HEADERS)
+        .layer(only)
+        .add_routes(routes)
+        .serve_with_incoming(ReceiverStream::new(connections));
+    tokio::select! {
+        served = server => Ok(served?),
+        () = accept(listener, tls, limits, ready) => Ok(()),
+        () = shutdown => Ok(()),
+    }
+}
+
+/// Milliseconds since the server started.
+#[derive(Clone, Copy)]
+struct Clock(Instant);
+
+impl Clock {
+    fn now(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn at(self, ms: u64) -> tokio::time::Instant {
+        tokio::time::Instant::from_std(self.0 + Duration::from_millis(ms))
+    }
+}
+
+/// The one live session of each agent.
+#[derive(Default)]
+struct Sessions {
+    live: Mutex<(u64, HashMap<AgentIdentity, (u64, CancellationToken)>)>,
+}
+
+impl Sessions {
+    /// Registers a new session and tells an older one of the same agent that it is superseded.
+    fn begin(self: &Arc<Self>, agent: &AgentIdentity) -> Registered {
+        let superseded = CancellationToken::new();
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.0 += 1;
+        let number = live.0;
+        if let Some((_, older)) = live.1.insert(agent.clone(), (number, superseded.clone())) {
+            older.cancel();
+        }
+        Registered { sessions: Arc::clone(self), agent: agent.clone(), number, superseded }
+    }
+}
+
+/// A registered session; taken out when dropped, unless a newer one has its place.
+struct Registered {
+    sessions: Arc<Sessions>,
+    agent: AgentIdentity,
+    number: u64,
+    superseded: CancellationToken,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut live = self.sessions.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if live.1.get(&self.agent).is_some_and(|(number, _)| *number == self.number) {
+            live.1.remove(&self.agent);
+        }
+    }
+}
+
+struct Service<H> {
+    hub: Arc<H>,
+    sessions: Arc<Sessions>,
+    clock: Clock,
+}
+
+/// What reader and writer of one session share. The session's lock is taken before the fleet's.
+struct Shared<H> {
+    hub: Arc<H>,
+    agent: AgentIdentity,
+    number: u64,
+    fleet: SharedFleet,
+    session: Mutex<ServerSession>,
+    clock: Clock,
+    /// The writer has something to look at.
+    write: Notify,
+    /// The reader has to work out its deadline anew.
+    read: Notify,
+    /// The writer is done, or the stream was dropped.
+    written: CancellationToken,
+}
+
+impl<H: Hub> Shared<H> {
+    fn step(&self, input: Input) {
+        let events = {
+            let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            self.fleet.with(|fleet| session.step(self.clock.now(), input, fleet))
+        };
+        self.report(events);
+        self.write.notify_one();
+    }
+
+    fn poll(&self) -> (Option<ControllerMessage>, bool) {
+        let (message, events, closed) = {
+            let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            let message = self.fleet.with(|fleet| session.poll(self.clock.now(), fleet));
+            (message, session.take_events(), session.closed().is_some())
+        };
+        self.report(events);
+        (message, closed)
+    }
+
+    fn report(&self, events: Vec<Event>) {
+        for event in events {
+            self.hub.event(&self.agent, self.number, event);
+        }
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&ServerSession) -> T) -> T {
+        look(&self.session.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+type Messages = Pin<Box<dyn Stream<Item = Result<ControllerMessage, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl<H: Hub> Push for Service<H> {
+    type SyncStream = Messages;
+
+    async fn sync(&self, request: Request<Streaming<AgentMessage>>) -> Result<Response<Messages>, Status> {
+        let denied = || Status::permission_denied("not permitted");
+        let (_, extensions, inbound) = request.into_parts();
+        // The layer put both there; without them nobody was let through.
+        let proven = extensions.get::<Proven>().cloned().ok_or_else(denied)?;
+        let peer = extensions.get::<Peer>().cloned().ok_or_else(denied)?;
+        let agent = proven.identity.clone();
+        let (fleet, name) = self.hub.admit(&agent).ok_or_else(denied)?;
+        let registered = self.sessions.begin(&agent);
+        let mut role = self.hub.role();
+        let proven_agent = Agent { uid: agent.uid.as_str().into(), name };
+        let now = self.clock.now();
+        let session = ServerSession::new(proven_agent, role.borrow_and_update().clone(), now);
+        let shared = Arc::new(Shared {
+            hub: Arc::clone(&self.hub),
+            agent,
+            number: registered.number,
+            fleet,
+            session: Mutex::new(session),
+            clock: self.clock,
+            write: Notify::new(),
+            read: Notify::new(),
+            written: CancellationToken::new(),
+        });
+        let outbound = write(Arc::clone(&shared));
+        tokio::spawn(read(shared, inbound, role, registered, peer, proven.not_after));
+        Ok(Response::new(outbound))
+    }
+}
+
+/// The stream of messages to the agent: each is built at the moment when the connection can take it.
+fn write<H: Hub>(shared: Arc<Shared<H>>) -> Messages {
+    let changed = shared.fleet.subscribe();
+    let done = shared.written.clone().drop_guard();
+    Box::pin(futures_util::stream::unfold((shared, changed, done), |(shared, mut changed, done)| async move {
+        loop {
+            // Before looking, so that a change after the look wakes.
+            changed.mark_unchanged();
+            let (message, closed) = shared.poll();
+            shared.read.notify_one();
+            if let Some(message) = message {
+                return Some((Ok(message), (shared, changed, done)));
+            }
+            if closed {
+                return None;
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = shared.write.notified() => {}
+            }
+        }
+    }))
+}
+
+/// Reads the agent's messages and keeps the session's time. Never waits for the writer.
+async fn read<H: Hub>(
+    shared: Arc<Shared<H>>,
+    mut inbound: Streaming<AgentMessage>,
+    mut role: watch::Receiver<Role>,
+    registered: Registered,
+    peer: Peer,
+    not_after: SystemTime,
+) {
+    // A stream must not outlive the certificate that opened it.
+    let expiry = tokio::time::sleep(not_after.duration_since(SystemTime::now()).unwrap_or_default());
+    tokio::pin!(expiry);
+    let mut superseded = false;
+    let why = loop {
+        if shared.look(|session| session.closed().is_some()) {
+            break None;
+        }
+        let tick = shared.look(ServerSession::deadline).map(|at| shared.clock.at(at));
+        tokio::select! {
+            message = inbound.message() => match message {
+                Ok(Some(message)) => shared.step(Input::Received(message)),
+                Ok(None) | Err(_) => break Some(Close::Gone),
+            },
+            () = tokio::time::sleep_until(tick.unwrap_or_else(|| shared.clock.at(0))), if tick.is_some() => shared.step(Input::Tick),
+            () = shared.read.notified() => {}
+            Ok(()) = role.changed() => {
+                let role = role.borrow_and_update().clone();
+                shared.step(Input::Role(role));
+            }
+            () = registered.superseded.cancelled(), if !superseded => {
+                superseded = true;
+                shared.step(Input::Supersede);
+            }
+            () = shared.written.cancelled() => break Some(Close::Gone),
+            () = &mut expiry => break Some(Close::Expired),
+        }
+    };
+    drop(registered);
+    if let Some(why) = why {
+        shared.step(Input::Ended(why));
+    }
+    // The last message goes out if the peer takes it; then the connection goes, whatever the peer does.
+    let _ = tokio::time::timeout(GRACE, shared.written.cancelled()).await;
+    peer.cut.cancel();
+}
