@@ -1,1 +1,3 @@
 //! The agent beside each proxy: takes pushes, applies them to scalwsd and says whether they took.
+
+pub mod core;
