@@ -15,6 +15,7 @@ mod class;
 mod emit;
 mod engine;
 mod host;
+pub mod manifest;
 pub mod objects;
 mod outcome;
 mod output;
