@@ -75,8 +75,7 @@ pub(crate) fn claimed(path: &str) -> String {
 /// How a lenient server may read a normal form: escaped separators decoded, empty segments merged, parameters cut off.
 /// `None` if that is what is written.
 pub(crate) fn lenient_reading(normal: &str) -> Option<String> {
-    let differs = normal.contains("//") || normal.contains(';') || normal.contains("%2F") || normal.contains("%5C");
-    if !differs {
+    if !["//", ";", "%2F", "%5C", "%3B"].iter().any(|odd| normal.contains(odd)) {
         return None;
     }
     let decoded = normal.replace("%2F", "/").replace("%5C", "/");
@@ -193,5 +192,6 @@ fn has_hidden_dots(segment: &str) -> bool {
 }
 
 fn before_parameters(segment: &str) -> &str {
-    segment.split_once(';').map_or(segment, |(before, _)| before)
+    let before = segment.split_once(';').map_or(segment, |(before, _)| before);
+    before.split_once("%3B").map_or(before, |(before, _)| before)
 }

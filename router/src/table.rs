@@ -50,7 +50,7 @@ pub struct Found<'t, F> {
 
 /// A path that a lenient backend would read as one that a more specific route claims. The answer is 400.
 ///
-/// The spellings are `%2F`, `%5C`, `//` and `;`. Without this, `/x%2Fadmin` would reach the handler behind `/x/admin`
+/// The spellings are `%2F`, `%5C`, `//`, `;` and `%3B`. Without this, `/x%2Fadmin` would reach the handler behind `/x/admin`
 /// on the terms of `/x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the path can be read as one that another route claims")]
