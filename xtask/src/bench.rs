@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 
 use crate::command::{self, cargo};
+use crate::up;
 
 /// What is measured.
 #[derive(Clone, Copy, ValueEnum)]
@@ -26,9 +27,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let name = match options.what {
         What::Route => {
             // The bench starts the shipped binaries.
-            let mut build = cargo(["build", "--release"]);
-            build.args(["-p", "controller", "-p", "agent", "-p", "scalwsd", "-p", "scalwsctl"]);
-            command::succeed(build)?;
+            up::build_release()?;
             "route"
         }
         What::Translate => "translate",

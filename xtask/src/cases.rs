@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use crate::command::{self, cargo, program_at_root};
-use crate::{python, repository};
+use crate::{python, repository, up};
 
 /// The cases and their runner.
 const FOLDER: &str = "e2e/cases";
@@ -135,17 +135,14 @@ fn chosen(ids: &[String]) -> Result<Vec<String>> {
 }
 
 fn build(profile: Profile) -> Result<&'static str> {
-    let mut build = cargo(["build", "--workspace", "--bins"]);
-    let folder = match profile {
+    match profile {
+        Profile::Dev => command::succeed(cargo(["build", "--workspace", "--bins"]))?,
+        Profile::Release => up::build_release()?,
+    }
+    Ok(match profile {
         Profile::Dev => "debug",
-        Profile::Release => {
-            build =
-                cargo(["build", "--release", "-p", "controller", "-p", "agent", "-p", "scalwsd", "-p", "scalwsctl"]);
-            "release"
-        }
-    };
-    command::succeed(build)?;
-    Ok(folder)
+        Profile::Release => "release",
+    })
 }
 
 fn read_report(path: &Path) -> Result<Report> {

@@ -1,14 +1,124 @@
 //! `cargo xtask docs`: pages that are written from the code, and whether they are fresh.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+
+use crate::command::{self, cargo};
+use crate::repository;
+
+/// The page about command lines.
+const CLI_PAGE: &str = "docs/reference/cli.md";
+/// Crate and binary of every program, in the order of the page.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("scalwsctl", "scalwsctl"),
+    ("scalwsd", "scalwsd"),
+    ("controller", "scalws-controller"),
+    ("agent", "scalws-agent"),
+];
+/// What stands before the generated part.
+const CLI_HEAD: &str = "\
+# Command lines
+
+Written by `cargo xtask docs` from what each program says with `--help`. `scalwsctl` is for people, and `scalwsd` can be used
+by itself with a hand-written configuration. The other two are started by `scalwsctl up`.
+";
+
+/// What a program says with `--help`, the same on every machine.
+fn help(binary: &Path, subcommand: Option<&str>) -> Result<String> {
+    let mut command = Command::new(binary);
+    command.args(subcommand).arg("--help").env("COLUMNS", "100").env("NO_COLOR", "1");
+    command::output(command)
+}
+
+/// The subcommands that a help text lists.
+fn subcommands(help: &str) -> Vec<&str> {
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let named = list.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    named.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
+}
+
+/// A section of the page; Markdown shows indented text as it is.
+fn section(title: &str, help: &str) -> String {
+    let mut out = format!("\n## {title}\n\n");
+    for line in help.trim_end().lines() {
+        out += format!("    {line}").trim_end();
+        out.push('\n');
+    }
+    out
+}
+
+fn cli_page() -> Result<String> {
+    let mut build = cargo(["build", "--quiet"]);
+    PROGRAMS.iter().for_each(|(krate, _)| _ = build.args(["-p", krate]));
+    command::succeed(build)?;
+    let mut page = CLI_HEAD.to_owned();
+    for (_, program) in PROGRAMS {
+        let binary = repository::target().join("debug").join(program);
+        let text = help(&binary, None)?;
+        page += &section(program, &text);
+        for subcommand in subcommands(&text) {
+            page += &section(&format!("{program} {subcommand}"), &help(&binary, Some(subcommand))?);
+        }
+    }
+    Ok(page)
+}
+
+/// Every generated page: where it is and what its source says now.
+fn pages() -> Result<Vec<(PathBuf, String)>> {
+    Ok(vec![(CLI_PAGE.into(), cli_page()?)])
+}
 
 pub(crate) fn run() -> Result<()> {
+    for (page, text) in pages()? {
+        let path = repository::root().join(&page);
+        if std::fs::read_to_string(&path).is_ok_and(|now| now == text) {
+            eprintln!("{}: fresh", page.display());
+            continue;
+        }
+        std::fs::write(&path, text).with_context(|| format!("writing {}", page.display()))?;
+        eprintln!("{}: written", page.display());
+    }
     Ok(())
 }
 
 /// Generated pages that differ from what their source says now, relative to the root.
 pub(crate) fn stale() -> Result<Vec<PathBuf>> {
-    Ok(Vec::new())
+    let is_fresh = |(page, text): &(PathBuf, String)| {
+        std::fs::read_to_string(repository::root().join(page)).is_ok_and(|now| now == *text)
+    };
+    let pages = pages()?.into_iter().filter(|page| !is_fresh(page));
+    Ok(pages.map(|(page, _)| page).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{section, subcommands};
+
+    const HELP: &str = "\
+Serve a folder
+
+Usage: scalwsctl <COMMAND>
+
+Commands:
+  up      Serve the manifests
+  status  Show what is live, and a long line that goes
+            on here
+  help    Print this message
+
+Options:
+  -h, --help  Print help
+";
+
+    #[test]
+    fn every_command_of_a_help_text_is_found_once() {
+        assert_eq!(subcommands(HELP), ["up", "status"]);
+        assert_eq!(subcommands("Usage: scalws-agent [OPTIONS]\n"), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn help_is_shown_as_it_is_without_white_space_at_the_ends() {
+        assert_eq!(section("x", "a\n\n  b\n\n"), "\n## x\n\n    a\n\n      b\n");
+    }
 }
