@@ -1,1 +1,20 @@
 //! The central controller: watch, store, translate, push, report.
+//!
+//! One thread reads the source, owns the world and publishes ([`pipeline::Worker`]); sessions, enrolment and the local
+//! API run on tokio around the [`hub::Hub`]. Data goes down; only verdicts come back up.
+
+pub mod admin;
+pub mod args;
+pub mod epoch;
+mod files;
+pub mod hub;
+pub mod identity;
+pub mod metrics;
+pub mod pipeline;
+pub mod process;
+pub mod report;
+mod run;
+pub mod store;
+pub mod watch;
+
+pub use run::run;

@@ -1,0 +1,249 @@
+//! The fleets and what is known of them: where publications come in and verdicts come back.
+//!
+//! No lock is held across a wait. The lock of a fleet and that of the report are never held together, save that a
+//! reader of the report may look into a fleet.
+
+pub mod names;
+pub mod sessions;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use config::ObjectRef;
+use journal::Digest;
+use push::fleet::{Fleet, FleetChange};
+use push::grpc::SharedFleet;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use translate::{Change, Delta, FleetName};
+
+use crate::metrics::Metrics;
+use crate::pipeline::{Target, condemned, convert};
+use crate::report::{AgentNews, Report, StatusDocument};
+use crate::watch::directory::FileFinding;
+
+/// All fleets.
+#[derive(Debug)]
+pub struct Hub {
+    fleets: BTreeMap<FleetName, SharedFleet>,
+    report: Mutex<Report>,
+    revision: watch::Sender<u64>,
+    metrics: Metrics,
+    began: Instant,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whoever panicked left a whole state behind: every step ends before its lock does.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hub {
+    /// Fleets without anything, in this epoch.
+    pub fn new(names: impl IntoIterator<Item = FleetName>, epoch: u64) -> Hub {
+        let fleets: BTreeMap<_, _> =
+            names.into_iter().map(|name| (name, SharedFleet::new(Fleet::new(epoch)))).collect();
+        let mut report = Report::default();
+        for name in fleets.keys() {
+            report.fleet_mut(name).version = push::Version::new(epoch, 0);
+        }
+        Hub {
+            fleets,
+            report: Mutex::new(report),
+            revision: watch::Sender::new(0),
+            metrics: Metrics::default(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Microseconds since the hub began: the clock of lags.
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// A fleet, if there is one of this name.
+    pub fn fleet(&self, name: &FleetName) -> Option<&SharedFleet> {
+        self.fleets.get(name)
+    }
+
+    /// The epoch of the desired state.
+    pub fn epoch(&self) -> u64 {
+        self.fleets.values().map(|fleet| fleet.with(|fleet| fleet.epoch())).max().unwrap_or(0)
+    }
+
+    /// Enters a higher epoch with every fleet.
+    pub fn raise_epoch(&self, epoch: u64) {
+        for (name, fleet) in &self.fleets {
+            fleet.raise_epoch(epoch);
+            let published = fleet.with(|fleet| fleet.published());
+            let now = self.now_us();
+            self.tell(|report| report.published(name, &published, now, BTreeSet::new()));
+        }
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Tells whenever something in the status changed.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// Changes the report and tells who waits.
+    fn tell<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
+        let mut report = lock(&self.report);
+        let value = change(&mut report);
+        let revision = report.revision();
+        drop(report);
+        self.revision.send_if_modified(|old| std::mem::replace(old, revision) != revision);
+        value
+    }
+
+    /// Looks at the report.
+    pub fn read<T>(&self, look: impl FnOnce(&Report) -> T) -> T {
+        look(&lock(&self.report))
+    }
+
+    /// Notes why the world is held, or that it is not.
+    pub fn set_held(&self, held: Option<String>) {
+        self.tell(|report| report.set_held(held));
+    }
+
+    /// Notes findings of files.
+    pub fn files(&self, findings: Vec<(PathBuf, Vec<FileFinding>)>) {
+        self.tell(|report| report.files(findings));
+    }
+
+    /// Notes what comes into force.
+    pub fn changed(&self, changes: &[Change], was_there: impl Fn(&ObjectRef) -> bool) {
+        self.metrics.changes(changes.len());
+        self.tell(|report| report.changed(changes, was_there));
+    }
+
+    /// Makes the outcome of a translation the desired state of every fleet.
+    pub fn publish(&self, delta: Delta) {
+        self.tell(|report| report.translated(&delta));
+        for (name, fleet_delta) in delta.fleets {
+            if !self.fleets.contains_key(&name) {
+                tracing::error!(fleet = %name, "configuration for a fleet that is not declared; it goes to nobody");
+                continue;
+            }
+            let ids = fleet_delta.puts.iter().map(|resource| &resource.id).chain(&fleet_delta.removes);
+            let objects = self.read(|report| report.objects_of(&name, ids));
+            self.publish_to(&name, convert::change(fleet_delta), objects);
+        }
+        // A fleet without anything is published too, so that its agents are served.
+        let unpublished = self.fleets.iter().filter(|(_, fleet)| !fleet.with(|fleet| fleet.is_published()));
+        let unpublished: Vec<FleetName> = unpublished.map(|(name, _)| name.clone()).collect();
+        for name in unpublished {
+            self.publish_to(&name, FleetChange::default(), BTreeSet::new());
+        }
+    }
+
+    fn publish_to(&self, name: &FleetName, mut change: FleetChange, objects: BTreeSet<ObjectRef>) {
+        let Some(fleet) = self.fleets.get(name) else { return };
+        let touched: Vec<String> = change
+            .puts
+            .iter()
+            .map(|item| item.key.to_string())
+            .chain(change.removes.iter().map(ToString::to_string))
+            .collect();
+        let (published, condemned) = fleet.with(|fleet| {
+            condemned::withhold_in(&mut change, fleet);
+            let condemned = condemned::origins(&change);
+            (fleet.publish(change), condemned)
+        });
+        fleet.wake();
+        if !published.missing_secrets.is_empty() {
+            tracing::error!(fleet = %name, secrets = ?published.missing_secrets, "resources name secrets that nobody gave");
+        }
+        let now = self.now_us();
+        self.tell(|report| {
+            let entry = report.fleet_mut(name);
+            touched.iter().for_each(|resource| drop(entry.condemned.remove(resource)));
+            entry.condemned.extend(condemned);
+            report.published(name, &published, now, objects);
+        });
+        tracing::debug!(fleet = %name, version = %published.version, root = %published.root.short(), "published");
+    }
+
+    /// Takes resources that killed a proxy out of the desired state. Gives whether it changed.
+    pub fn condemn(&self, name: &FleetName, leaves: &[Digest]) -> bool {
+        let Some(fleet) = self.fleets.get(name) else { return false };
+        let change = fleet.with(|fleet| condemned::condemn(fleet, leaves));
+        if change.puts.is_empty() && change.removes.is_empty() {
+            return false;
+        }
+        let keys: Vec<String> = change.puts.iter().map(|item| item.key.to_string()).collect();
+        tracing::error!(fleet = %name, resources = keys.join(" "), "these stopped a proxy; they answer 503 until their objects change");
+        self.publish_to(name, change, BTreeSet::new());
+        true
+    }
+
+    /// Takes in news of an agent.
+    pub fn news(&self, name: &FleetName, agent: &str, news: AgentNews) {
+        let now = self.now_us();
+        if let Some(lag_us) = self.tell(|report| report.news(name, agent, now, news)) {
+            self.metrics.lag(Duration::from_micros(lag_us));
+        }
+    }
+
+    /// What an agent of each fleet must have for everything published so far to be live.
+    pub fn targets(&self) -> Vec<Target> {
+        let target = |(name, fleet): (&FleetName, &SharedFleet)| {
+            let published = fleet.with(|fleet| fleet.published());
+            Target { fleet: name.clone(), version: published.version, member_version: published.member_version }
+        };
+        self.fleets.iter().map(target).collect()
+    }
+
+    /// Whether the first world passed the gate.
+    pub fn is_published(&self) -> bool {
+        self.fleets.values().all(|fleet| fleet.with(|fleet| fleet.is_published()))
+    }
+
+    /// How many objects are in force.
+    pub fn objects_in_force(&self) -> usize {
+        self.read(|report| report.objects_by_kind().values().sum())
+    }
+
+    /// The status document.
+    pub fn status(&self) -> StatusDocument {
+        self.read(|report| {
+            report.document(&|name, id| self.fleets.get(name)?.with(|fleet| fleet.generation_of(&convert::key(id))))
+        })
+    }
+
+    /// What the fleets have published: names, lengths and digests, no bodies.
+    pub fn debug_config(&self) -> Value {
+        let one = |name: &FleetName, fleet: &Fleet| {
+            let resources: Vec<Value> = fleet
+                .resources()
+                .map(|(key, body)| {
+                    json!({
+                        "resource": key.to_string(),
+                        "bytes": body.len(),
+                        "leaf": fleet.tree().get(key).map(|leaf| leaf.to_string()),
+                        "generation": fleet.generation_of(key),
+                        "secrets": fleet.secrets_of(key).iter().map(Digest::to_string).collect::<Vec<_>>(),
+                    })
+                })
+                .collect();
+            let published = fleet.published();
+            json!({
+                "name": name.to_string(),
+                "epoch": published.version.epoch,
+                "generation": published.version.generation,
+                "root": published.root.to_string(),
+                "memberVersion": published.member_version,
+                "memberRoot": published.member_root.to_string(),
+                "resources": resources,
+            })
+        };
+        let fleets: Vec<Value> = self.fleets.iter().map(|(name, fleet)| fleet.with(|fleet| one(name, fleet))).collect();
+        json!({ "fleets": fleets })
+    }
+}

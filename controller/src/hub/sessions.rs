@@ -1,0 +1,117 @@
+//! The hub as the sessions see it: who is admitted, and what they tell.
+
+use std::sync::Arc;
+
+use push::Version;
+use push::grpc::SharedFleet;
+use push::grpc::server::Hub as SessionHub;
+use push::identity::AgentIdentity;
+use push::server_session::{Close, Event, Role};
+use tokio::sync::watch;
+use translate::FleetName;
+
+use super::Hub;
+use super::names::Names;
+use crate::epoch::Counter;
+use crate::pipeline::convert;
+use crate::report::{AgentNews, Refusal};
+
+/// What the sessions of all fleets share.
+#[derive(Debug)]
+pub struct Sessions {
+    hub: Arc<Hub>,
+    names: Arc<Names>,
+    counter: Counter,
+    role: watch::Sender<Role>,
+}
+
+impl Sessions {
+    /// Sessions of a controller that leads: without a cluster there is no other.
+    pub fn new(hub: Arc<Hub>, names: Arc<Names>, counter: Counter) -> Sessions {
+        Sessions { hub, names, counter, role: watch::Sender::new(Role::Leading) }
+    }
+
+    /// Raises the epoch above one that an agent has seen: the counter first, then every fleet.
+    fn raise_epoch(&self, reported: u64) {
+        let (hub, counter) = (Arc::clone(&self.hub), self.counter.clone());
+        // The counter goes to the disk. Sessions must not wait for that; the one that asked stays parked meanwhile.
+        tokio::task::spawn_blocking(move || {
+            if hub.epoch() > reported {
+                return;
+            }
+            match counter.raise(reported) {
+                Ok(epoch) => {
+                    tracing::warn!(reported, epoch, "an agent has seen a later epoch; raised ours");
+                    hub.raise_epoch(epoch);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the epoch cannot be raised; agents with a later one are not served")
+                }
+            }
+        });
+    }
+}
+
+impl SessionHub for Sessions {
+    fn admit(&self, agent: &AgentIdentity) -> Option<(SharedFleet, String)> {
+        let fleet = self.hub.fleet(&convert::fleet_name(&agent.fleet))?;
+        Some((fleet.clone(), self.names.of(&agent.uid)))
+    }
+
+    fn role(&self) -> watch::Receiver<Role> {
+        self.role.subscribe()
+    }
+
+    fn event(&self, agent: &AgentIdentity, session: u64, event: Event) {
+        let fleet = convert::fleet_name(&agent.fleet);
+        let name = self.names.of(&agent.uid);
+        let tell = |news: AgentNews| self.hub.news(&fleet, &name, news);
+        match event {
+            Event::Hello(facts) => {
+                if !facts.condemned.is_empty() {
+                    self.hub.condemn(&fleet, &facts.condemned);
+                }
+                tell(AgentNews::Hello {
+                    session,
+                    uid: agent.uid.clone(),
+                    scalwsd_version: facts.scalwsd_version.clone(),
+                });
+            }
+            Event::EpochReported(epoch) => self.raise_epoch(epoch),
+            Event::EpochAlarm(epoch) => {
+                tracing::error!(agent = name, fleet = %fleet, epoch, "an agent reports an epoch that is not to be believed");
+            }
+            Event::Welcomed => tell(AgentNews::Welcomed { session }),
+            Event::Condemned { leaves, .. } => {
+                self.hub.condemn(&fleet, &leaves);
+            }
+            Event::Applied { version, root, not_live, .. } => {
+                tell(AgentNews::Applied { version, root, not_live });
+            }
+            Event::Refused { version, code, message, leaves, transient, .. } => {
+                if !leaves.is_empty() {
+                    self.hub.condemn(&fleet, &leaves);
+                }
+                tell(AgentNews::Refused(Refusal { version, code, message, transient }));
+            }
+            Event::Overdue { version } => overdue(&fleet, &name, version),
+            Event::MembersCurrent { member_version } => tell(AgentNews::Members { member_version }),
+            Event::MembersRefused { set, message, .. } => tell(AgentNews::MembersRefused { set, message }),
+            Event::Closed(close) => tell(AgentNews::Gone { session, why: reason(&close) }),
+        }
+    }
+}
+
+fn overdue(fleet: &FleetName, name: &str, version: Version) {
+    tracing::warn!(agent = name, fleet = %fleet, %version, "no verdict came in time; starting a resync");
+}
+
+fn reason(close: &Close) -> String {
+    match close {
+        Close::Farewell(word) => format!("told it {word}"),
+        Close::NoHello => "no Hello came in time".to_owned(),
+        Close::Silent => "it did not answer three heartbeats".to_owned(),
+        Close::Protocol(what) => format!("it broke the protocol: {what}"),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}

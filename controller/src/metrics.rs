@@ -1,0 +1,160 @@
+//! What is counted and measured. The names are in docs/reference/metrics.md.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::report::Report;
+
+/// Upper bounds of the lag's buckets, in seconds.
+const LAG_BUCKETS: [f64; 14] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AgentLabels {
+    fleet: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct FleetLabels {
+    fleet: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindLabels {
+    kind: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+/// The controller's metrics. Labels never hold what a tenant wrote: kinds and reasons are fixed words.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    agents: Family<AgentLabels, Gauge>,
+    generation: Family<FleetLabels, Gauge<u64, AtomicU64>>,
+    epoch: Family<FleetLabels, Gauge<u64, AtomicU64>>,
+    objects: Family<KindLabels, Gauge>,
+    findings: Family<ReasonLabels, Gauge>,
+    held: Gauge,
+    changes: Counter,
+    coalesced: Counter,
+    enrolments: Family<ResultLabels, Counter>,
+    lag: Histogram,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let metrics = Metrics {
+            registry: Mutex::new(Registry::with_prefix("scalws_controller")),
+            agents: Family::default(),
+            generation: Family::default(),
+            epoch: Family::default(),
+            objects: Family::default(),
+            findings: Family::default(),
+            held: Gauge::default(),
+            changes: Counter::default(),
+            coalesced: Counter::default(),
+            enrolments: Family::default(),
+            lag: Histogram::new(LAG_BUCKETS),
+        };
+        let mut registry = metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register("agents", "Agents by state", metrics.agents.clone());
+        registry.register("generation", "Generation of the desired configuration", metrics.generation.clone());
+        registry.register("epoch", "Epoch of the desired configuration", metrics.epoch.clone());
+        registry.register("objects", "Objects in force by kind", metrics.objects.clone());
+        registry.register("findings", "Findings about objects and files by reason", metrics.findings.clone());
+        registry.register("held", "1 while the world, or a part of it, is held back", metrics.held.clone());
+        registry.register("changes", "Changes of objects that came into force", metrics.changes.clone());
+        registry.register(
+            "changes_coalesced",
+            "Changes that went out together with another one",
+            metrics.coalesced.clone(),
+        );
+        registry.register("enrolments", "Enrolments of agents by result", metrics.enrolments.clone());
+        registry.register_with_unit(
+            "push_lag",
+            "From the publication of a generation to an agent's verdict that it runs it",
+            Unit::Seconds,
+            metrics.lag.clone(),
+        );
+        drop(registry);
+        metrics
+    }
+}
+
+impl Metrics {
+    /// Notes changes that came into force together.
+    pub fn changes(&self, count: usize) {
+        let count = count as u64;
+        self.changes.inc_by(count);
+        self.coalesced.inc_by(count.saturating_sub(1));
+    }
+
+    /// Notes how long a generation took to one agent.
+    pub fn lag(&self, lag: Duration) {
+        self.lag.observe(lag.as_secs_f64());
+    }
+
+    /// Notes an enrolment.
+    pub fn enrolment(&self, result: &'static str) {
+        self.enrolments.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// Everything in the OpenMetrics text format, with the figures of a report.
+    pub fn text(&self, report: &Report) -> String {
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.objects.clear();
+        for (kind, count) in report.objects_by_kind() {
+            self.objects.get_or_create(&KindLabels { kind: kind.clone() }).set(signed(*count));
+        }
+        self.findings.clear();
+        for (reason, count) in report.findings_by_reason() {
+            self.findings.get_or_create(&ReasonLabels { reason }).set(signed(count));
+        }
+        self.held.set(i64::from(report.held().is_some()));
+        for (name, fleet) in report.fleets() {
+            let fleet_name = name.to_string();
+            let labels = FleetLabels { fleet: fleet_name.clone() };
+            self.generation.get_or_create(&labels).set(fleet.version.generation);
+            self.epoch.get_or_create(&labels).set(fleet.version.epoch);
+            let count = |which: &dyn Fn(&crate::report::Agent) -> bool| {
+                signed(fleet.agents.values().filter(|agent| which(agent)).count())
+            };
+            let states: [(&'static str, i64); 4] = [
+                ("current", count(&|a| a.connected && a.applied == Some(fleet.version))),
+                ("behind", count(&|a| a.connected && a.applied != Some(fleet.version))),
+                ("disconnected", count(&|a| !a.connected)),
+                ("refusing", count(&|a| a.refused.is_some() || !a.not_live.is_empty())),
+            ];
+            for (state, count) in states {
+                self.agents.get_or_create(&AgentLabels { fleet: fleet_name.clone(), state }).set(count);
+            }
+        }
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        match encode(&mut text, &registry) {
+            Ok(()) => text,
+            Err(error) => {
+                tracing::error!(%error, "metrics cannot be written");
+                String::new()
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What is known of objects and agents, and what is said of it: statuses, events, log lines.
+//!
+//! Findings come from the translation, verdicts from the agents. An agent has an object live when it applied the
+//! generation that brought its present bytes, or a later one, and does not list any resource of it as not live.
+
+mod agents;
+mod events;
+mod objects;
+mod status;
+pub mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::ObjectRef;
+use translate::{BackendRef, Change, Delta, Draft, FleetName, Members};
+
+pub use agents::{Agent, AgentNews, Refusal};
+pub use events::{Event, EventType};
+pub use status::StatusDocument;
+
+use crate::watch::directory::{FileFinding, shown};
+
+/// Kinds that are always in the status document, whether they are ours or not.
+const LISTED_KINDS: [&str; 7] = ["Ingress", "Gateway", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"];
+
+/// What a fleet has published.
+#[derive(Clone, Debug, Default)]
+pub struct FleetReport {
+    /// The present epoch and generation.
+    pub version: push::Version,
+    /// The root of the present configuration, in short form for people.
+    pub root: String,
+    /// The member version.
+    pub member_version: u64,
+    /// Its agents, by name.
+    pub agents: BTreeMap<String, Agent>,
+    /// Resources that killed a proxy and are claims only, by `kind/name`.
+    pub condemned: BTreeMap<String, BTreeSet<ObjectRef>>,
+    /// For each generation that not every agent has: the objects that it changed.
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Waiting {
+    published_at_us: u64,
+    objects: BTreeSet<ObjectRef>,
+}
+
+/// Everything that is known.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    drafts: BTreeMap<ObjectRef, Arc<Draft>>,
+    /// Objects of [`LISTED_KINDS`] in force.
+    listed: BTreeSet<ObjectRef>,
+    objects_by_kind: BTreeMap<String, usize>,
+    backends: BTreeMap<BackendRef, Members>,
+    /// Findings of files, by the path relative to the folder.
+    files: BTreeMap<String, Vec<FileFinding>>,
+    /// Files with a finding about an object.
+    files_about: BTreeMap<ObjectRef, BTreeSet<String>>,
+    /// For each resource, the objects that need it.
+    users: BTreeMap<(FleetName, String), BTreeSet<ObjectRef>>,
+    fleets: BTreeMap<FleetName, FleetReport>,
+    held: Option<String>,
+    /// Raised by everything above.
+    revision: u64,
+}
+
+impl Report {
+    /// How often something changed.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Why the world is held, if it is.
+    pub fn held(&self) -> Option<&str> {
+        self.held.as_deref()
+    }
+
+    /// The fleets.
+    pub fn fleets(&self) -> &BTreeMap<FleetName, FleetReport> {
+        &self.fleets
+    }
+
+    /// How many objects of each kind are in force.
+    pub fn objects_by_kind(&self) -> &BTreeMap<String, usize> {
+        &self.objects_by_kind
+    }
+
+    /// How many findings there are now, by reason.
+    pub fn findings_by_reason(&self) -> BTreeMap<&'static str, usize> {
+        let of_objects = self.drafts.values().flat_map(|draft| draft.findings.iter().map(|f| f.reason));
+        let of_files = self.files.values().flatten().map(|f| f.reason);
+        let mut counts = BTreeMap::new();
+        for reason in of_objects.chain(of_files) {
+            *counts.entry(reason).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Notes why the world is held, or that it is not any more.
+    pub fn set_held(&mut self, held: Option<String>) {
+        if self.held == held {
+            return;
+        }
+        match &held {
+            Some(why) => tracing::warn!(why, "the world is held"),
+            None => tracing::info!("the world is not held any more"),
+        }
+        self.held = held;
+        self.revision += 1;
+    }
+
+    /// Notes what came into force. `known` says whether an object was in force before.
+    pub fn changed(&mut self, changes: &[Change], was_there: impl Fn(&ObjectRef) -> bool) {
+        for change in changes {
+            let (reference, there) = match change {
+                Change::Put(object) => (object.reference(), true),
+                Change::Delete(reference) => (reference.clone(), false),
+                Change::Settings(_) => continue,
+            };
+            let count = self.objects_by_kind.entry(reference.kind.clone()).or_default();
+            match (was_there(&reference), there) {
+                (false, true) => *count += 1,
+                (true, false) => *count = count.saturating_sub(1),
+                _ => {}
+            }
+            if LISTED_KINDS.contains(&reference.kind.as_str()) {
+                if there {
+                    self.listed.insert(reference)
+                } else {
+                    self.listed.remove(&reference)
+                };
+            }
+            self.revision += 1;
+        }
+    }
+
+    /// Notes what the translation says now.
+    pub fn translated(&mut self, delta: &Delta) {
+        let talk = delta.drafts.len() <= objects::TALK;
+        for (reference, draft) in &delta.drafts {
+            let old = match draft {
+                Some(draft) => self.drafts.insert(reference.clone(), Arc::clone(draft)),
+                None => self.drafts.remove(reference),
+            };
+            self.relink(reference, old.as_deref(), draft.as_deref());
+            if talk {
+                objects::log_draft(reference, old.as_deref(), draft.as_deref());
+            }
+        }
+        if !talk {
+            let refused = delta.drafts.values().flatten().filter(|d| d.served != translate::Served::Full).count();
+            tracing::info!(objects = delta.drafts.len(), not_fully_served = refused, "statuses changed");
+        }
+        for (backend, members) in &delta.backends {
+            match members {
+                Some(members) => self.backends.insert(backend.clone(), Arc::clone(members)),
+                None => self.backends.remove(backend),
+            };
+        }
+        if !delta.is_empty() {
+            self.revision += 1;
+        }
+    }
+
+    fn relink(&mut self, reference: &ObjectRef, old: Option<&Draft>, new: Option<&Draft>) {
+        for (fleet, id) in old.iter().flat_map(|draft| &draft.resources) {
+            let key = (fleet.clone(), id.to_string());
+            if let Some(users) = self.users.get_mut(&key) {
+                users.remove(reference);
+                if users.is_empty() {
+                    self.users.remove(&key);
+                }
+            }
+        }
+        for (fleet, id) in new.iter().flat_map(|draft| &draft.resources) {
+            self.users.entry((fleet.clone(), id.to_string())).or_default().insert(reference.clone());
+        }
+    }
+
+    /// Notes what is wrong with files now.
+    pub fn files(&mut self, findings: Vec<(std::path::PathBuf, Vec<FileFinding>)>) {
+        for (path, findings) in findings {
+            let path = shown(&path);
+            let old = self.files.get(&path).cloned().unwrap_or_default();
+            if old == findings {
+                continue;
+            }
+            for object in old.iter().filter_map(|f| f.object.as_ref()) {
+                if let Some(paths) = self.files_about.get_mut(object) {
+                    paths.remove(&path);
+                    if paths.is_empty() {
+                        self.files_about.remove(object);
+                    }
+                }
+            }
+            for finding in &findings {
+                if !old.contains(finding) {
+                    let FileFinding { document, line, reason, message, .. } = finding;
+                    tracing::warn!(file = %path, document, line, reason, "{message}");
+                }
+                if let Some(object) = &finding.object {
+                    self.files_about.entry(object.clone()).or_default().insert(path.clone());
+                }
+            }
+            if findings.is_empty() {
+                tracing::info!(file = %path, "the file has no findings any more");
+                self.files.remove(&path);
+            } else {
+                self.files.insert(path, findings);
+            }
+            self.revision += 1;
+        }
+    }
+
+    /// What is in a fleet; made when it is first spoken of.
+    pub fn fleet_mut(&mut self, name: &FleetName) -> &mut FleetReport {
+        self.revision += 1;
+        self.fleets.entry(name.clone()).or_default()
+    }
+
+    /// Notes a publication. `objects` are those that it changed.
+    pub fn published(
+        &mut self,
+        name: &FleetName,
+        published: &push::fleet::Published,
+        now_us: u64,
+        objects: BTreeSet<ObjectRef>,
+    ) {
+        let fleet = self.fleet_mut(name);
+        let grew = published.version > fleet.version;
+        fleet.version = published.version;
+        fleet.root = published.root.short();
+        fleet.member_version = published.member_version;
+        if grew && !objects.is_empty() {
+            fleet.waiting.insert(published.version.generation, Waiting { published_at_us: now_us, objects });
+            while fleet.waiting.len() > objects::GENERATIONS {
+                fleet.waiting.pop_first();
+            }
+        }
+    }
+
+    /// The objects that need a resource (`kind/name`) of a fleet.
+    pub fn users_of(&self, fleet: &FleetName, resource: &str) -> BTreeSet<ObjectRef> {
+        self.users.get(&(fleet.clone(), resource.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// Objects that a change of these resources changes.
+    pub fn objects_of<'a>(
+        &self,
+        fleet: &FleetName,
+        resources: impl IntoIterator<Item = &'a config::ResourceId>,
+    ) -> BTreeSet<ObjectRef> {
+        resources.into_iter().flat_map(|id| self.users_of(fleet, &id.to_string())).collect()
+    }
+}

@@ -1,0 +1,63 @@
+//! What the controller remembers of its last run, in `STATEDIR/status/last.json`: how much was in force.
+//!
+//! It counts only for the same run of the supervisor: with that, agents and what they serve are gone too.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::gate::Before;
+use crate::files::replace;
+
+/// The remembered figures and where they are kept.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    path: PathBuf,
+    run: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    /// The run of the supervisor: its runtime folder.
+    run: String,
+    /// How many objects were in force.
+    objects: usize,
+}
+
+impl Memory {
+    /// Of a state directory, for one run of the supervisor.
+    pub fn new(state: &Path, run: &Path) -> Memory {
+        Memory { path: state.join("status").join("last.json"), run: run.to_string_lossy().into_owned() }
+    }
+
+    /// What was in force; nothing if this is another run of the supervisor. A file that cannot be read counts as
+    /// nothing remembered, and is said.
+    pub fn recall(&self) -> Before {
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Before::default(),
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "cannot read what was in force before");
+                return Before::default();
+            }
+        };
+        match serde_json::from_slice::<Record>(&bytes) {
+            Ok(record) if record.run == self.run => Before { objects: record.objects },
+            Ok(_) => Before::default(),
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "cannot read what was in force before");
+                Before::default()
+            }
+        }
+    }
+
+    /// Remembers what is in force.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn note(&self, objects: usize) -> io::Result<()> {
+        let record = Record { run: self.run.clone(), objects };
+        replace(&self.path, &serde_json::to_vec(&record).map_err(io::Error::other)?, false)
+    }
+}

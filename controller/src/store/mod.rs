@@ -1,0 +1,7 @@
+//! The store: what is in force, and what may come in. The one writer of the world is the pipeline's thread.
+
+mod gate;
+mod memory;
+
+pub use gate::{Before, EQUAL_LIST_AFTER_MS, GUARDED_FROM, Gate};
+pub use memory::Memory;

@@ -1,0 +1,135 @@
+//! The bytes of one manifest file in, one outcome per object out. Pure.
+//!
+//! The file is cut at its `---` lines first, so that a document that does not parse hides only itself.
+
+use std::sync::Arc;
+
+use config::ObjectRef;
+use serde_json::Value;
+use translate::manifest::{self, ManifestError};
+use translate::objects::{DecodeError, Object};
+
+/// One object of a file, or one document that holds none.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// Its number in the file, counted from 1. Objects of one list share it.
+    pub number: usize,
+    /// The line on which it begins, counted from 1.
+    pub line: usize,
+    /// What it holds.
+    pub outcome: Outcome,
+}
+
+/// What a document holds.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// An object that an API server would admit.
+    Object(Arc<Object>),
+    /// An object of a kind that is not read.
+    Ignored {
+        /// Its kind.
+        kind: String,
+    },
+    /// What an API server would refuse.
+    Refused {
+        /// The object, when so much could be read.
+        object: Option<ObjectRef>,
+        /// Why, and the way out. Nothing of the values of a Secret is in it.
+        message: String,
+    },
+}
+
+/// Reads a file.
+pub fn read(bytes: &[u8]) -> Vec<Document> {
+    let whole =
+        |message: String| vec![Document { number: 1, line: 1, outcome: Outcome::Refused { object: None, message } }];
+    if bytes.len() > manifest::MAX_FILE_BYTES {
+        return whole(ManifestError::TooLong { bytes: bytes.len() }.to_string());
+    }
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
+        Err(error) => return whole(ManifestError::NotUtf8 { offset: error.valid_up_to() }.to_string()),
+    };
+    let mut documents = Vec::new();
+    let mut number = 0;
+    for (line, chunk) in chunks(text) {
+        if is_blank(chunk) {
+            continue;
+        }
+        number += 1;
+        match manifest::values(chunk.as_bytes()) {
+            Ok(values) => {
+                documents.extend(values.into_iter().map(|value| Document { number, line, outcome: decode(value) }));
+            }
+            Err(error) => {
+                let message = place_in_file(error, line).to_string();
+                documents.push(Document { number, line, outcome: Outcome::Refused { object: None, message } });
+            }
+        }
+    }
+    documents
+}
+
+/// The documents of a file, each with the line on which it begins (YAML 1.2, section 9.1.4).
+fn chunks(text: &str) -> Vec<(usize, &str)> {
+    let mut out = Vec::new();
+    let (mut start, mut start_line, mut offset) = (0, 1, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        let marker =
+            line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+        if marker && offset > start {
+            out.push((start_line, &text[start..offset]));
+            (start, start_line) = (offset, index + 1);
+        }
+        offset += line.len();
+    }
+    out.push((start_line, &text[start..]));
+    out
+}
+
+/// Whether a document holds nothing but comments, directives and markers.
+fn is_blank(chunk: &str) -> bool {
+    chunk.lines().all(|line| {
+        let line = line.trim();
+        line.is_empty() || line == "---" || line == "..." || line.starts_with('#') || line.starts_with('%')
+    })
+}
+
+fn place_in_file(error: ManifestError, first_line: usize) -> ManifestError {
+    match error {
+        ManifestError::Syntax { line, column, why } if line > 0 => {
+            ManifestError::Syntax { line: line + first_line as u64 - 1, column, why }
+        }
+        other => other,
+    }
+}
+
+fn decode(value: Value) -> Outcome {
+    let object = reference(&value);
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    match Object::from_value(value) {
+        Ok(object) => Outcome::Object(Arc::new(object)),
+        Err(DecodeError::UnknownKind { .. }) if !kind.is_empty() => Outcome::Ignored { kind },
+        Err(error) => Outcome::Refused { object, message: error.to_string() },
+    }
+}
+
+/// Kinds without a namespace.
+const CLUSTER_SCOPED: [&str; 3] = ["IngressClass", "GatewayClass", "Namespace"];
+
+/// Who an object says it is, as far as that can be read from something that may be broken.
+fn reference(value: &Value) -> Option<ObjectRef> {
+    let kind = value.get("kind")?.as_str()?;
+    let metadata = value.get("metadata")?;
+    let name = metadata.get("name")?.as_str()?;
+    let namespace = match CLUSTER_SCOPED.contains(&kind) {
+        true => "",
+        false => metadata.get("namespace").and_then(Value::as_str).unwrap_or("default"),
+    };
+    let plain = |text: &str| text.len() <= 253 && !text.chars().any(|c| c.is_control() || c == '/');
+    (plain(kind) && plain(name) && plain(namespace)).then(|| ObjectRef {
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
+}

@@ -1,0 +1,302 @@
+//! A folder of manifests as a source of objects: watched for edits, read file by file.
+//!
+//! A rename or a close acts at once. Removals wait a few milliseconds, so that a folder that is being removed file by
+//! file is told apart from a file that was.
+
+mod documents;
+mod index;
+mod inotify;
+mod scan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use translate::Change;
+
+pub use documents::{Document, Outcome, read as read_documents};
+pub use index::FileFinding;
+use index::{Content, Index};
+use inotify::{Signal, Watcher};
+pub use scan::shown;
+use scan::{ReadError, Signature};
+
+/// Removals are acted on when no further one came for this long, ...
+const SETTLE: Duration = Duration::from_millis(10);
+/// ... and at the latest after this long.
+const SETTLE_AT_MOST: Duration = Duration::from_millis(200);
+/// How often a folder that is not there is looked for.
+const LOOK_FOR_ROOT: Duration = Duration::from_millis(200);
+/// How often everything is looked at when the kernel cannot tell what changed.
+const WITHOUT_INOTIFY: Duration = Duration::from_secs(1);
+
+/// What a source tells the store.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Edits and removals that were seen to happen.
+    pub observed: Vec<Change>,
+    /// What a list showed to be different.
+    pub listed: Option<Listing>,
+    /// Files whose findings changed, relative to the root; no findings means that the file is fine or gone.
+    pub findings: Vec<(PathBuf, Vec<FileFinding>)>,
+}
+
+/// What a list of the folder, or of a part of it, showed to be different from what was known.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The differences.
+    pub changes: Vec<Change>,
+    /// How many objects the folder has now.
+    pub objects: usize,
+    /// Whether the folder itself is not there.
+    pub missing: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    signature: Option<Signature>,
+    racy: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Settling {
+    first: Instant,
+    last: Instant,
+}
+
+/// The folder.
+#[derive(Debug)]
+pub struct Directory {
+    root: PathBuf,
+    watcher: Option<Watcher>,
+    index: Index,
+    seen: BTreeMap<PathBuf, Seen>,
+    unreadable_folders: BTreeSet<PathBuf>,
+    settling: Option<Settling>,
+    missing: bool,
+    next_look: Option<Instant>,
+}
+
+impl Directory {
+    /// Opens a folder. Nothing is read before the first [`Directory::rescan`].
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub fn open(root: &Path) -> io::Result<Directory> {
+        if !std::fs::metadata(root)?.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
+        }
+        let watcher = match Watcher::new(root) {
+            Ok(watcher) => Some(watcher),
+            Err(error) => {
+                tracing::warn!(%error, "the kernel gives no inotify instance (fs.inotify.max_user_instances); looking at the folder every second instead");
+                None
+            }
+        };
+        Ok(Directory {
+            root: root.to_owned(),
+            watcher,
+            index: Index::default(),
+            seen: BTreeMap::new(),
+            unreadable_folders: BTreeSet::new(),
+            settling: None,
+            missing: false,
+            next_look: None,
+        })
+    }
+
+    /// The descriptor that is readable when [`Directory::step`] has something to do.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.watcher.as_ref().map(Watcher::fd)
+    }
+
+    /// When [`Directory::step`] has something to do even without an event.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let settle = self.settling.map(|s| (s.last + SETTLE).min(s.first + SETTLE_AT_MOST));
+        [settle, self.next_look].into_iter().flatten().min()
+    }
+
+    /// Whether removals are waiting to be acted on.
+    pub fn is_settling(&self) -> bool {
+        self.settling.is_some()
+    }
+
+    /// Kinds of objects that are there and not read, with the files they are in.
+    pub fn ignored(&self) -> BTreeMap<String, BTreeSet<String>> {
+        self.index.ignored()
+    }
+
+    /// Takes in what the kernel signalled, and what is due.
+    pub fn step(&mut self, now: Instant) -> Batch {
+        let signals = match self.watcher.as_mut().map(Watcher::drain) {
+            Some(Ok(signals)) => signals,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "inotify cannot be read; looking at the folder every second instead");
+                self.watcher = None;
+                vec![Signal::Everything]
+            }
+            None => Vec::new(),
+        };
+        let mut files = BTreeSet::new();
+        let mut everything = self.next_look.is_some_and(|at| at <= now);
+        for signal in signals {
+            match signal {
+                Signal::File(path) => {
+                    if scan::is_manifest(&path) {
+                        files.insert(path);
+                    }
+                }
+                Signal::FileGone(path) => {
+                    files.remove(&path);
+                    self.gone(&path, now);
+                }
+                Signal::Folder(path) => {
+                    let walk = self.walk(&path);
+                    files.extend(walk.files.into_keys());
+                }
+                Signal::FolderGone(path) => {
+                    if let Some(watcher) = self.watcher.as_mut() {
+                        watcher.forget(&path);
+                    }
+                    files.retain(|file| !file.starts_with(&path));
+                    for file in self.index.files_below(&path) {
+                        self.gone(&file, now);
+                    }
+                }
+                Signal::Everything => everything = true,
+            }
+        }
+        for path in files {
+            self.read(&path, now);
+        }
+        let mut batch = Batch { observed: self.index.take_changes(), ..Batch::default() };
+        if everything {
+            let mut listed = self.rescan(now);
+            batch.observed.append(&mut listed.observed);
+            batch.listed = listed.listed;
+        } else if self.settling.is_some_and(|s| now >= s.last + SETTLE || now >= s.first + SETTLE_AT_MOST) {
+            self.settle(now, &mut batch);
+        }
+        batch.findings.extend(self.index.take_findings());
+        batch
+    }
+
+    /// Acts on removals: those from a folder that is still there were seen to happen, the others are a list's word.
+    fn settle(&mut self, now: Instant, batch: &mut Batch) {
+        if !self.root.is_dir() {
+            batch.listed = self.rescan(now).listed;
+            return;
+        }
+        self.settling = None;
+        let parents: BTreeSet<PathBuf> =
+            self.index.gone().iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
+        let there: BTreeSet<&PathBuf> = parents.iter().filter(|parent| self.root.join(parent).is_dir()).collect();
+        self.index.sweep(|path| path.parent().is_some_and(|parent| there.contains(&parent.to_owned())));
+        batch.observed.append(&mut self.index.take_changes());
+        if !self.index.gone().is_empty() {
+            self.index.sweep(|_| true);
+            let changes = self.index.take_changes();
+            batch.listed = Some(Listing { changes, objects: self.index.len(), missing: false });
+        }
+    }
+
+    /// Looks at everything and reads each file that is not as it was when it was last read.
+    pub fn rescan(&mut self, now: Instant) -> Batch {
+        self.settling = None;
+        let walk = self.walk(Path::new(""));
+        if walk.missing != self.missing {
+            match walk.missing {
+                true => tracing::warn!(folder = %shown(&self.root), "the folder is gone; what it held stays in force"),
+                false => tracing::info!(folder = %shown(&self.root), "the folder is back"),
+            }
+        }
+        self.missing = walk.missing;
+        self.next_look = match (self.missing, &self.watcher) {
+            (true, _) => Some(now + LOOK_FOR_ROOT),
+            (false, None) => Some(now + WITHOUT_INOTIFY),
+            (false, Some(_)) => None,
+        };
+        for (path, signature) in &walk.files {
+            let known = self.seen.get(path);
+            let same = known.is_some_and(|seen| !seen.racy && seen.signature == *signature && signature.is_some());
+            if !same || self.index.gone().contains(path) {
+                self.read(path, now);
+            }
+        }
+        let below_unreadable = |path: &Path| walk.unreadable.keys().any(|folder| path.starts_with(folder));
+        let lost: Vec<PathBuf> = self
+            .index
+            .files_below(Path::new(""))
+            .into_iter()
+            .filter(|path| !walk.files.contains_key(path) && !below_unreadable(path))
+            .collect();
+        for path in lost {
+            self.gone(&path, now);
+        }
+        self.settling = None;
+        self.index.sweep(|_| true);
+        let changes = self.index.take_changes();
+        let listed = Some(Listing { changes, objects: self.index.len(), missing: self.missing });
+        let mut findings = self.index.take_findings();
+        findings.extend(self.folder_findings(walk.unreadable));
+        Batch { observed: Vec::new(), listed, findings }
+    }
+
+    fn folder_findings(&mut self, unreadable: BTreeMap<PathBuf, String>) -> Vec<(PathBuf, Vec<FileFinding>)> {
+        let now_unreadable: BTreeSet<PathBuf> = unreadable.keys().cloned().collect();
+        let mut out: Vec<(PathBuf, Vec<FileFinding>)> =
+            self.unreadable_folders.difference(&now_unreadable).map(|path| (path.clone(), Vec::new())).collect();
+        out.extend(unreadable.into_iter().map(|(path, why)| {
+            let message = format!("{why}; what it held before stays in force");
+            let finding = FileFinding { document: 0, line: 0, object: None, reason: "ManifestUnreadable", message };
+            (path, vec![finding])
+        }));
+        self.unreadable_folders = now_unreadable;
+        out
+    }
+
+    fn walk(&mut self, start: &Path) -> scan::Walk {
+        let watcher = &mut self.watcher;
+        let mut failed = None;
+        let walk = scan::walk(&self.root, start, |folder| {
+            if let Some(watcher) = watcher.as_mut()
+                && let Err(error) = watcher.watch(folder)
+                && !matches!(error, rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::ACCESS)
+            {
+                failed = Some(error);
+            }
+        });
+        if let Some(error) = failed {
+            tracing::warn!(%error, "a folder cannot be watched (fs.inotify.max_user_watches); looking at all of them every second instead");
+            self.watcher = None;
+            self.next_look = Some(Instant::now() + WITHOUT_INOTIFY);
+        }
+        walk
+    }
+
+    fn read(&mut self, path: &Path, now: Instant) {
+        match scan::read(&self.root, path) {
+            Ok((bytes, signature)) => {
+                let seen = Seen { signature: Some(signature), racy: signature.is_racy(SystemTime::now()) };
+                self.seen.insert(path.to_owned(), seen);
+                self.index.update(path, Content::Documents(documents::read(&bytes)));
+            }
+            Err(ReadError::Gone) => self.gone(path, now),
+            Err(ReadError::Unreadable(why)) => {
+                self.seen.insert(path.to_owned(), Seen { signature: None, racy: true });
+                self.index.update(path, Content::Unreadable(why));
+            }
+        }
+    }
+
+    fn gone(&mut self, path: &Path, now: Instant) {
+        self.seen.remove(path);
+        self.index.mark_gone(path);
+        if !self.index.gone().is_empty() {
+            let first = self.settling.map_or(now, |s| s.first);
+            self.settling = Some(Settling { first, last: now });
+        }
+    }
+}
