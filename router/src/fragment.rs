@@ -44,7 +44,8 @@ pub(crate) struct Rule {
 pub(crate) enum PathRule {
     Exact(String),
     Prefix(String),
-    Regex(Pattern),
+    /// An expression, and a text that whatever it matches begins with.
+    Regex(Pattern, String),
     /// Stands in for an expression that cannot be built: a prefix by bytes, not by element.
     Literal(String),
 }
@@ -106,7 +107,7 @@ impl Builder {
             PathMatch::Exact(path) => PathRule::Exact(claimed(path)),
             PathMatch::Prefix(path) => PathRule::Prefix(claimed(path)),
             PathMatch::Regex(text) => match self.pattern(claim, Pattern::of_path(text)) {
-                Some(pattern) => PathRule::Regex(pattern),
+                Some(pattern) => PathRule::Regex(pattern, literal_prefix(text)),
                 None => PathRule::Literal(literal_prefix(text)),
             },
         };
@@ -177,7 +178,7 @@ impl Rule {
     /// Whether a path fits that no index finds.
     pub(crate) fn fits_unindexed_path(&self, path: &str) -> bool {
         match &self.path {
-            PathRule::Regex(pattern) => pattern.is_match(path.as_bytes()),
+            PathRule::Regex(pattern, start) => path.starts_with(start.as_str()) && pattern.is_match(path.as_bytes()),
             PathRule::Literal(literal) => path.starts_with(literal.as_str()),
             PathRule::Exact(_) | PathRule::Prefix(_) => false,
         }

@@ -87,25 +87,26 @@ fn reason(error: &regex_syntax::Error) -> String {
     }
 }
 
-/// The text that every match of an expression of paths begins with, at worst `/`. It stands in for one that cannot be
-/// built, so it may be too short but never too long.
+/// A text that every match of an expression of paths begins with, at worst `/`. It spares most searches, and stands in for
+/// an expression that cannot be built; so it may be too short but never too long.
 pub(crate) fn literal_prefix(text: &str) -> String {
-    const WORST: &str = "/";
     let text = text.strip_prefix('^').unwrap_or(text);
     // Alternatives, and flags that change how literals are read, leave nothing certain.
     if text.contains('|') || text.contains("(?") || !text.starts_with('/') {
-        return WORST.to_owned();
+        return "/".to_owned();
     }
     let mut out = String::new();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let literal = match c {
-            '\\' => match chars.next() {
-                Some(escaped) if escaped.is_ascii_punctuation() => escaped,
-                _ => break,
-            },
-            '.' | '(' | ')' | '[' | ']' | '{' | '}' | '^' | '$' | '*' | '+' | '?' => break,
-            other => other,
+            // An escaped letter or digit is a class or an assertion.
+            '\\' => chars.next().filter(|escaped| escaped.is_ascii_punctuation()),
+            '.' | '(' | ')' | '[' | ']' | '{' | '}' | '^' | '$' | '*' | '+' | '?' => None,
+            other => Some(other),
+        };
+        // Only what stands in a normal form as it is; after a `%` the reading is not certain.
+        let Some(literal) = literal.filter(|c| c.is_ascii_alphanumeric() || "-._~/:@!&',;=".contains(*c)) else {
+            break;
         };
         // A repeated character may be absent.
         if matches!(chars.peek(), Some('*' | '+' | '?' | '{')) {
@@ -113,5 +114,5 @@ pub(crate) fn literal_prefix(text: &str) -> String {
         }
         out.push(literal);
     }
-    if out.starts_with('/') { crate::path::claimed(&out) } else { WORST.to_owned() }
+    if !out.starts_with('/') { "/".to_owned() } else { out }
 }

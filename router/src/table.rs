@@ -135,7 +135,7 @@ impl<F, H> HostTable<F, H> {
         }
         let rule = winner.rule();
         let captures = match &rule.path {
-            PathRule::Regex(pattern) => Some(pattern.captures(path)),
+            PathRule::Regex(pattern, _) => Some(pattern.captures(path)),
             _ => None,
         };
         Ok(Some(Found { fragment: &winner.fragment, claim: winner.claim, built: rule.built, captures }))
@@ -162,7 +162,7 @@ impl<F, H> HostTable<F, H> {
                 break;
             }
             let rule = entry.rule();
-            if rule.fits_beside_path(request) && rule.fits_unindexed_path(request.path) {
+            if rule.fits_unindexed_path(request.path) && rule.fits_beside_path(request) {
                 return Some(entry);
             }
         }
@@ -224,7 +224,7 @@ impl<'a> Place<'a> {
         match &rule.path {
             PathRule::Exact(path) => Place::Exact(path),
             PathRule::Prefix(path) => Place::Prefix(path),
-            PathRule::Regex(_) | PathRule::Literal(_) => Place::Unindexed,
+            PathRule::Regex(..) | PathRule::Literal(_) => Place::Unindexed,
         }
     }
 }

@@ -68,11 +68,11 @@ fn fragment(place: usize, route: &Route) -> Fragment<String> {
         key: OrderKey {
             rank: Vec::new(),
             created: 0,
-            tie: (String::new(), String::new(), u32::try_from(place).unwrap()),
+            tie: (String::new(), String::new(), u32::try_from(place).expect("legal in a test")),
         },
     };
     config::check_match(&one).unwrap_or_else(|why| panic!("route {}: {why}", route.name));
-    let host: config::Domain = route.host.parse().unwrap();
+    let host: config::Domain = route.host.parse().expect("a legal text");
     let source =
         ObjectRef { kind: "Ingress".into(), namespace: "demo".into(), name: format!("{}-{place}", route.name) };
     let claims = Claims { listeners: vec![ListenerName::tcp(80)], host: host.clone(), matches: vec![one] };
@@ -101,15 +101,18 @@ fn answer(router: &Router<String, ()>, request: &str, headers: &HeaderMap) -> St
 
 fn run(file: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stories").join(file);
-    let text = std::fs::read_to_string(&path).unwrap();
-    let stories: Vec<Story> = serde_saphyr::from_str(&text).unwrap();
+    let text = std::fs::read_to_string(&path).expect("legal in a test");
+    let stories: Vec<Story> = serde_saphyr::from_str(&text).expect("legal in a test");
     let mut wrong = Vec::new();
     for story in &stories {
         let changes = story.routes.iter().enumerate().map(|(i, route)| Change::Fragment(fragment(i, route)));
         let router: Router<String, ()> = Router::default().update(changes);
         let mut headers = HeaderMap::new();
         for (name, value) in &story.headers {
-            headers.append(HeaderName::try_from(name).unwrap(), HeaderValue::from_str(value).unwrap());
+            headers.append(
+                HeaderName::try_from(name).expect("legal in a test"),
+                HeaderValue::from_str(value).expect("legal in a test"),
+            );
         }
         for (request, wanted) in &story.requests {
             let seen = answer(&router, request, &headers);
