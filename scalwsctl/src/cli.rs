@@ -39,7 +39,7 @@ pub enum Command {
     Status(StatusArguments),
     /// Read DIR and say what would be refused or served only in part, without starting anything.
     #[command(
-        after_help = "Examples:\n  scalwsctl lint manifests/\n  scalwsctl lint manifests/ -o json\n\nExit codes: 0 nothing would be refused, 1 an object would be refused or a file cannot be read."
+        after_help = "Examples:\n  scalwsctl lint manifests/\n  scalwsctl lint examples/shop --echo -o json\n\nExit codes: 0 nothing would be refused, 1 an object would be refused or a file cannot be read."
     )]
     Lint(LintArguments),
     /// Publish a world that is held because it shrank by too much at once.
@@ -117,6 +117,9 @@ pub struct LintArguments {
     /// The folder with the manifests.
     #[arg(value_name = "DIR")]
     pub manifests: PathBuf,
+    /// Loopback endpoints get traffic, as with `up --echo`.
+    #[arg(long)]
+    pub echo: bool,
     /// A table for people, or JSON.
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub output: Format,

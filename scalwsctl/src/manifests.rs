@@ -10,9 +10,6 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use translate::manifest::{self, MAX_FILE_BYTES};
 
-/// How deep sub-folders are followed. Also ends loops of symbolic links.
-const MAX_DEPTH: usize = 16;
-
 /// One file.
 #[derive(Clone, Debug)]
 pub struct ManifestFile {
@@ -29,23 +26,22 @@ pub struct ManifestFile {
 /// When the folder itself cannot be read. A sub-folder that cannot be read counts as empty.
 pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut out = Vec::new();
-    walk(folder, 0, &mut out)?;
+    walk(folder, &mut out)?;
     out.sort();
     Ok(out)
 }
 
-fn walk(folder: &Path, depth: usize, out: &mut Vec<PathBuf>) -> io::Result<()> {
+fn walk(folder: &Path, out: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
         }
         let path = entry.path();
-        // Follows symbolic links: a mounted ConfigMap is made of them.
-        let Ok(data) = fs::metadata(&path) else { continue };
-        if data.is_dir() && depth < MAX_DEPTH {
-            let _ = walk(&path, depth + 1, out);
-        } else if data.is_file() && counts(&path) {
+        // Links to files are followed, links to folders are not.
+        if entry.file_type()?.is_dir() {
+            let _ = walk(&path, out);
+        } else if counts(&path) && fs::metadata(&path).is_ok_and(|data| data.is_file()) {
             out.push(path);
         }
     }

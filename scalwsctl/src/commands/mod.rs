@@ -1,7 +1,7 @@
 //! One module per command.
 
 pub mod confirm;
-// lint
+pub mod lint;
 pub mod status;
 pub mod table;
 pub mod verdict;
@@ -25,7 +25,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Command::Up(arguments) => crate::up::run(&arguments),
         Command::Wait(arguments) => on_runtime(wait::run(&arguments.state, arguments.timeout)),
         Command::Status(arguments) => on_runtime(status::run(&arguments.state, arguments.output)),
-        Command::Lint(_) => FAILED,
+        Command::Lint(arguments) => lint::run(&arguments.manifests, arguments.echo, arguments.output),
         Command::Confirm(arguments) => on_runtime(confirm::run(&arguments.state)),
         Command::Version => {
             answer(&format!("scalwsctl {}", env!("CARGO_PKG_VERSION")));
