@@ -11,6 +11,7 @@ pub mod limits;
 mod secret;
 pub mod server_session;
 mod version;
+mod wire;
 
 pub use secret::Secret;
 pub use version::Version;

@@ -253,6 +253,11 @@ impl Fleet {
         &self.members
     }
 
+    /// The digests of the 256 member buckets.
+    pub fn member_bucket_digests(&mut self) -> Vec<Digest> {
+        self.members.bucket_digests()
+    }
+
     /// The member version that holds every set which the present root names.
     pub fn member_version_at_root(&self) -> u64 {
         self.member_version_at_root

@@ -1,0 +1,343 @@
+//! The member lane of one stream: which sets the agent has, and the next message about them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use journal::Digest;
+use proto::v1::controller_message::Message;
+use proto::v1::{Drop, Members, MembersDelta, MembersFull, SendMemberBuckets, SendMemberSets, members};
+
+use crate::fleet::{Fleet, MemberSet};
+use crate::limits;
+use crate::wire::{self, Broken};
+
+/// How long an answer about buckets or sets may take before it is asked for again, in milliseconds.
+const ASK_AGAIN_MS: u64 = 10_000;
+/// Sets that an agent may list in answer to one question.
+const LISTED: usize = 262_144;
+
+/// What is known about the sets that did not change on this stream.
+#[derive(Debug)]
+enum Baseline {
+    /// They are as they were at the cursor.
+    Known,
+    /// To find out.
+    AskBuckets,
+    /// Asked; again at this moment.
+    AskedBuckets(u64),
+    /// These buckets differ: which sets are it?
+    AskSets(Vec<u8>),
+    /// Asked; what came so far; again at this moment.
+    AskedSets(Vec<u8>, BTreeMap<Arc<str>, Digest>, u64),
+}
+
+/// A set that the agent is to drop once it runs a configuration without it.
+#[derive(Debug)]
+struct PendingDrop {
+    /// The serial of the configuration.
+    after: u64,
+    /// What the agent holds of it, if that is known.
+    digest: Option<Digest>,
+}
+
+/// See the module. What was sent is not kept per set: every set with a version up to the cursor was sent, or was there.
+#[derive(Debug)]
+pub(super) struct MemberLane {
+    seq: u64,
+    acked: u64,
+    cursor: u64,
+    /// The agent had no set when the stream began.
+    began_empty: bool,
+    baseline: Baseline,
+    announced: Announced,
+    /// To be sent whole, whether they changed or not.
+    resend: BTreeSet<Arc<str>>,
+    /// Their base is not known: when the cursor comes to them, whole.
+    whole: BTreeSet<Arc<str>>,
+    drops: BTreeMap<Arc<str>, PendingDrop>,
+    /// What the agent refused; not sent again until it changes.
+    refused: BTreeMap<Arc<str>, Digest>,
+    /// Unacknowledged messages, and the member version that is complete with each.
+    in_flight: VecDeque<(u64, Option<u64>)>,
+}
+
+impl MemberLane {
+    /// For an agent with this member root.
+    pub(super) fn new(agent_root: Digest, fleet: &Fleet) -> MemberLane {
+        let sets = fleet.members();
+        let began_empty = agent_root == journal::MemberTree::default().root();
+        let (cursor, baseline) = if agent_root == sets.root() {
+            (sets.version(), Baseline::Known)
+        } else if began_empty {
+            (0, Baseline::Known)
+        } else {
+            (sets.version(), Baseline::AskBuckets)
+        };
+        MemberLane {
+            seq: 0,
+            acked: 0,
+            cursor,
+            began_empty,
+            baseline,
+            announced: Announced::default(),
+            resend: BTreeSet::new(),
+            whole: BTreeSet::new(),
+            drops: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            in_flight: VecDeque::new(),
+        }
+    }
+
+    /// The newest message of this stream.
+    pub(super) fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Whether everything up to this member version was sent.
+    pub(super) fn sent_up_to(&self, version: u64) -> bool {
+        matches!(self.baseline, Baseline::Known) && self.cursor >= version && self.resend.is_empty()
+    }
+
+    /// The member version that the agent will have when it did all that was sent; `None` while anything is open.
+    fn complete(&self, fleet: &Fleet) -> Option<u64> {
+        let version = fleet.members().version();
+        let settled = self.sent_up_to(version) && self.whole.is_empty() && self.drops.is_empty();
+        settled.then_some(version)
+    }
+
+    /// The member version that the agent has now, if nothing at all is open.
+    pub(super) fn current(&self, fleet: &Fleet) -> Option<u64> {
+        if self.in_flight.is_empty() { self.complete(fleet) } else { None }
+    }
+
+    /// The root that the agent will have when it did all that was sent, if that can be told.
+    pub(super) fn expected_root(&self, fleet: &Fleet) -> Option<Digest> {
+        let sets = fleet.members();
+        if !self.sent_up_to(sets.version()) || !self.whole.is_empty() || !self.refused.is_empty() {
+            return None;
+        }
+        if self.drops.is_empty() {
+            return Some(sets.root());
+        }
+        let extra = self.drops.iter().map(|(name, drop)| drop.digest.map(|digest| (Arc::clone(name), Some(digest))));
+        Some(sets.tree().root_after(&extra.collect::<Option<BTreeMap<_, _>>>()?))
+    }
+
+    /// When the lane wants to be asked without anything having happened.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        match self.baseline {
+            Baseline::AskedBuckets(at) | Baseline::AskedSets(_, _, at) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// The next message; `applied` is the serial of what the agent runs.
+    pub(super) fn poll(&mut self, now: u64, fleet: &Fleet, applied: Option<u64>) -> Option<Message> {
+        if !fleet.members().remembers(self.cursor) {
+            self.lose_track(fleet);
+        }
+        match &self.baseline {
+            Baseline::AskBuckets => return Some(self.ask_buckets(now)),
+            Baseline::AskedBuckets(at) if now >= *at => return Some(self.ask_buckets(now)),
+            Baseline::AskSets(buckets) | Baseline::AskedSets(buckets, _, _)
+                if !matches!(self.baseline, Baseline::AskedSets(_, _, at) if now < at) =>
+            {
+                let buckets = buckets.clone();
+                let message = SendMemberSets { buckets: buckets.clone().into() };
+                self.baseline = Baseline::AskedSets(buckets, BTreeMap::new(), now + ASK_AGAIN_MS);
+                return Some(Message::SendMemberSets(message));
+            }
+            _ => {}
+        }
+        if self.seq - self.acked >= limits::MEMBER_WINDOW {
+            return None;
+        }
+        self.drop_next(fleet, applied).or_else(|| self.resend_next(fleet)).or_else(|| self.changed_next(fleet))
+    }
+
+    fn ask_buckets(&mut self, now: u64) -> Message {
+        self.baseline = Baseline::AskedBuckets(now + ASK_AGAIN_MS);
+        Message::SendMemberBuckets(SendMemberBuckets {})
+    }
+
+    /// What changed is not remembered that far back: the agent says what it has.
+    fn lose_track(&mut self, fleet: &Fleet) {
+        self.cursor = fleet.members().version();
+        self.baseline = Baseline::AskBuckets;
+        self.whole.clear();
+        self.began_empty = false;
+    }
+
+    fn drop_next(&mut self, fleet: &Fleet, applied: Option<u64>) -> Option<Message> {
+        let name = self.drops.iter().find(|(_, drop)| applied.is_some_and(|applied| applied >= drop.after)).map(|(name, _)| name)?;
+        let name = Arc::clone(name);
+        self.drops.remove(&name);
+        self.seq += 1;
+        let message = Drop { epoch: fleet.epoch(), seq: self.seq, set_name: name.to_string() };
+        self.sent(fleet);
+        Some(Message::Drop(message))
+    }
+
+    fn resend_next(&mut self, fleet: &Fleet) -> Option<Message> {
+        while let Some(name) = self.resend.pop_first() {
+            match fleet.members().get(&name) {
+                Some(set) if set.gone().is_some() => {}
+                // The cursor comes to it anyway.
+                Some(set) if set.version() > self.cursor => {
+                    self.whole.insert(name);
+                }
+                Some(set) if self.refused.get(&name) == Some(&set.digest()) => {}
+                Some(set) => return Some(self.send(fleet, &name, set, None)),
+                None => {}
+            }
+        }
+        None
+    }
+
+    fn changed_next(&mut self, fleet: &Fleet) -> Option<Message> {
+        while let Some((version, name)) = fleet.members().next_after(self.cursor) {
+            let before = std::mem::replace(&mut self.cursor, version);
+            let Some(set) = fleet.members().get(name) else { continue };
+            if let Some(gone) = set.gone() {
+                self.whole.remove(name);
+                self.resend.remove(name);
+                self.refused.remove(name);
+                let never_had = self.began_empty && !self.announced.contains(set.id());
+                if !never_had {
+                    let known = matches!(self.baseline, Baseline::Known) && gone.last_version <= before;
+                    let digest = known.then_some(gone.last_digest);
+                    self.drops.insert(Arc::clone(name), PendingDrop { after: gone.after, digest });
+                }
+                continue;
+            }
+            let dropped = self.drops.remove(name).is_some();
+            let whole = self.whole.remove(name) | self.resend.remove(name) | self.refused.remove(name).is_some();
+            let base = (matches!(self.baseline, Baseline::Known) && !whole && !dropped).then_some(before);
+            return Some(self.send(fleet, name, set, base));
+        }
+        None
+    }
+
+    /// `base`: the agent has the state that was the newest at this member version.
+    fn send(&mut self, fleet: &Fleet, name: &Arc<str>, set: &MemberSet, base: Option<u64>) -> Message {
+        self.seq += 1;
+        let strings = |members: &[Arc<str>]| members.iter().map(|member| member.to_string()).collect();
+        let content = match base.and_then(|base| set.delta_from(base)) {
+            Some(delta) => members::Content::Delta(MembersDelta {
+                base: wire::raw(&delta.base),
+                add: strings(&delta.add),
+                remove: strings(&delta.remove),
+            }),
+            None => members::Content::Full(MembersFull { members: strings(set.members()) }),
+        };
+        let set_name = if self.announced.insert(set.id()) { name.to_string() } else { String::new() };
+        let message = Members {
+            epoch: fleet.epoch(),
+            seq: self.seq,
+            set_id: set.id(),
+            set_name,
+            content: Some(content),
+            digest: wire::raw(&set.digest()),
+        };
+        self.sent(fleet);
+        Message::Members(message)
+    }
+
+    fn sent(&mut self, fleet: &Fleet) {
+        let complete = self.complete(fleet);
+        self.in_flight.push_back((self.seq, complete));
+    }
+
+    /// A cumulative acknowledgement; gives the member version that the agent has now, if it has one completely.
+    pub(super) fn acknowledge(&mut self, seq: u64) -> Result<Option<u64>, Broken> {
+        if seq > self.seq {
+            return Err(Broken("a member message is acknowledged that was not sent"));
+        }
+        let mut complete = None;
+        while let Some((number, version)) = self.in_flight.front()
+            && *number <= seq
+        {
+            complete = version.or(complete);
+            self.in_flight.pop_front();
+        }
+        self.acked = self.acked.max(seq);
+        Ok(complete)
+    }
+
+    /// The agent lacks the base: the whole set.
+    pub(super) fn resync(&mut self, name: &str) -> Result<(), Broken> {
+        wire::name(name, limits::SET_NAME)?;
+        self.resend.insert(name.into());
+        Ok(())
+    }
+
+    /// The agent keeps the old members.
+    pub(super) fn refuse(&mut self, name: &str, fleet: &Fleet) -> Result<(), Broken> {
+        wire::name(name, limits::SET_NAME)?;
+        // A set that changed since is sent anyway.
+        if let Some(set) = fleet.members().get(name).filter(|set| set.version() <= self.cursor && set.gone().is_none()) {
+            self.refused.insert(name.into(), set.digest());
+        }
+        Ok(())
+    }
+
+    /// The digests of the agent's buckets: asked for, or because it saw a difference.
+    pub(super) fn buckets(&mut self, agent: &[Digest], fleet: &mut Fleet) {
+        let ours = fleet.member_bucket_digests();
+        let differing: Vec<u8> =
+            (0..=u8::MAX).filter(|number| agent.get(usize::from(*number)) != ours.get(usize::from(*number))).collect();
+        self.baseline = if differing.is_empty() { Baseline::Known } else { Baseline::AskSets(differing) };
+    }
+
+    /// A part of the answer to `SendMemberSets`.
+    pub(super) fn sets(&mut self, sets: Vec<(Arc<str>, Digest)>, last: bool, fleet: &Fleet) -> Result<(), Broken> {
+        // An answer to a question that was withdrawn.
+        let Baseline::AskedSets(buckets, got, _) = &mut self.baseline else { return Ok(()) };
+        got.extend(sets);
+        if got.len() > LISTED {
+            return Err(Broken("too many member sets"));
+        }
+        if !last {
+            return Ok(());
+        }
+        let (buckets, got) = (std::mem::take(buckets), std::mem::take(got));
+        self.baseline = Baseline::Known;
+        let sets = fleet.members();
+        for number in buckets {
+            for (name, digest) in sets.tree().bucket(number) {
+                if got.get(name) != Some(digest) {
+                    self.resend.insert(Arc::clone(name));
+                }
+            }
+        }
+        for (name, digest) in got {
+            if sets.tree().get(&name).is_none() {
+                // One that nobody remembers may be named by what the agent runs: it waits for the present root.
+                let after = sets.get(&name).and_then(MemberSet::gone).map_or(fleet.serial(), |gone| gone.after);
+                self.drops.insert(name, PendingDrop { after, digest: Some(digest) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The ids whose names this stream knows, one bit each.
+#[derive(Debug, Default)]
+struct Announced(Vec<u64>);
+
+impl Announced {
+    fn contains(&self, id: u32) -> bool {
+        self.0.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
+    }
+
+    /// Whether it was not there yet.
+    fn insert(&mut self, id: u32) -> bool {
+        let new = !self.contains(id);
+        let at = id as usize / 64;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] |= 1 << (id % 64);
+        new
+    }
+}
