@@ -192,6 +192,11 @@ impl ConfigLane {
         &mut self.tree
     }
 
+    /// Digests of what is held: a leaf whose key file is missing is not in it.
+    pub(super) fn held(&self) -> &Tree {
+        &self.tree
+    }
+
     pub(super) fn condemned(&self) -> &[Digest] {
         &self.condemned
     }

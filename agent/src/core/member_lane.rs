@@ -86,6 +86,9 @@ impl MemberLane {
         &mut self.tree
     }
 
+    pub(super) fn held(&self) -> &MemberTree {
+        &self.tree
+    }
 
     pub(super) fn sets(&self) -> &BTreeMap<Arc<str>, MemberSet> {
         &self.sets

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use journal::admin::NotLive;
 use journal::{Digest, MemberTree, Tree};
+use push::agent_session::Holdings;
 
 pub use config_lane::ConfigLane;
 pub use member_lane::MemberLane;
@@ -91,16 +92,6 @@ impl AgentCore {
         }
     }
 
-    /// Digests of the configuration that the agent can vouch for: a leaf whose key file is missing is not in it.
-    pub fn tree(&mut self) -> &mut Tree {
-        self.config.tree()
-    }
-
-    /// Digests of the member sets.
-    pub fn member_tree(&mut self) -> &mut MemberTree {
-        self.members.tree()
-    }
-
     /// Names and digests of the member sets that it holds.
     pub fn member_sets(&self) -> impl Iterator<Item = (&Arc<str>, Digest)> {
         self.members.sets().iter().map(|(name, set)| (name, set.digest))
@@ -129,5 +120,20 @@ impl AgentCore {
     /// Whether no configuration is between the volume and `scalwsd`: a good moment for a Hello.
     pub fn is_settled(&self) -> bool {
         self.config.is_settled()
+    }
+}
+
+/// For the session, which only looks. Roots are settled after every step.
+impl Holdings for AgentCore {
+    fn tree(&self) -> &Tree {
+        self.config.held()
+    }
+
+    fn members(&self) -> &MemberTree {
+        self.members.held()
+    }
+
+    fn has_secret(&self, digest: &Digest) -> bool {
+        self.config.keys().contains(digest)
     }
 }

@@ -1,0 +1,138 @@
+//! What people type, and the process around the driver.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::{Parser, ValueEnum};
+use tokio::sync::mpsc;
+use tracing_subscriber::EnvFilter;
+
+use crate::bootstrap::Descriptor;
+use crate::driver::{Driver, End, Options};
+use crate::status::Status;
+use crate::{check, hardening, link, status, volume};
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Log {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The agent beside a scalwsd: takes pushes from a ScalWS controller, applies them and says whether they took.
+#[derive(Debug, Parser)]
+#[command(name = "scalws-agent", version, after_help = EXAMPLES)]
+struct Arguments {
+    /// Ask for tokens and addresses on stdin and stdout, and end with the parent process.
+    #[arg(long)]
+    supervised: bool,
+    /// The folder that this agent shares with its scalwsd. It must be memory-backed: it holds private keys.
+    #[arg(long, value_name = "DIR")]
+    volume: PathBuf,
+    /// The unix socket of scalwsd's admin API.
+    #[arg(long, value_name = "SOCKET")]
+    admin: PathBuf,
+    /// The name of this replica in log lines.
+    #[arg(long, default_value = "agent")]
+    name: String,
+    /// Serve /healthz, /readyz and /metrics on this unix socket.
+    #[arg(long, value_name = "SOCKET")]
+    status_socket: Option<PathBuf>,
+    /// The scalwsd executable, to find out what it died on [default: the one beside this executable].
+    #[arg(long, value_name = "FILE")]
+    scalwsd: Option<PathBuf>,
+    /// How log lines look. What is logged is set by SCALWS_LOG.
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  As a child of a supervisor, which answers {\"need\":\"credentials\"} and {\"need\":\"addresses\"} on stdin:
+    scalws-agent --supervised --volume /dev/shm/scalws/r0 --admin /dev/shm/scalws/r0/admin.sock --name replica-0
+
+  With a status socket:
+    scalws-agent --supervised --volume DIR --admin DIR/admin.sock --status-socket DIR/agent.sock
+    curl --unix-socket DIR/agent.sock http://agent/metrics";
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::try_from_env("SCALWS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match arguments.log {
+        Log::Text => log.init(),
+        Log::Json => log.json().init(),
+    }
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(e) => {
+            tracing::error!("{e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    hardening::seal().context("cannot forbid core dumps")?;
+    if !arguments.supervised {
+        bail!("there is no source of tokens yet but a supervisor: start this with --supervised (scalwsctl up does)");
+    }
+    hardening::die_with_parent().context("cannot ask to end with the parent process")?;
+    let folder = &arguments.volume;
+    if !volume::is_in_memory(folder).with_context(|| format!("cannot look at the volume {}", folder.display()))? {
+        bail!("the volume {} is not memory-backed (tmpfs or ramfs), and it holds private keys", folder.display());
+    }
+    let scalwsd = match &arguments.scalwsd {
+        Some(path) => path.clone(),
+        None => {
+            check::beside_this_executable().context("cannot find the scalwsd executable; name it with --scalwsd")?
+        }
+    };
+    let options = Options { volume: folder.clone(), admin: arguments.admin.clone(), scalwsd };
+    // One thread: every hop of an apply stays on one core.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let end = runtime.block_on(serve(arguments, &options))?;
+    // The reader of stdin has a thread of its own that cannot be woken.
+    runtime.shutdown_background();
+    match end {
+        Some(End::WipeVolume) => {
+            tracing::error!(
+                "the controller does not believe the epoch on this volume: starting again with an empty one"
+            );
+            volume::wipe(folder).context("cannot empty the volume")?;
+            Ok(ExitCode::FAILURE)
+        }
+        Some(End::Restart(why)) => bail!("{why}"),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn serve(arguments: &Arguments, options: &Options) -> anyhow::Result<Option<End>> {
+    let name = arguments.name.as_str();
+    tracing::info!(name, volume = %options.volume.display(), "starting");
+    let figures = Arc::new(Status::default());
+    if let Some(socket) = &arguments.status_socket {
+        status::serve(socket, figures.clone())
+            .with_context(|| format!("cannot serve the status on {}", socket.display()))?;
+    }
+    let driver = Driver::start(options, figures)
+        .with_context(|| format!("cannot open the volume {}", options.volume.display()))?;
+    let (hand_over, opened) = mpsc::channel(1);
+    let (descriptor, stdin_end) = Descriptor::new();
+    tokio::select! {
+        end = driver.run(opened) => Ok(Some(end)),
+        _ = stdin_end => {
+            tracing::info!(name, "the supervisor is gone");
+            Ok(None)
+        }
+        kept = link::keep(descriptor, hand_over) => {
+            kept.context("no more streams")?;
+            Ok(None)
+        }
+    }
+}

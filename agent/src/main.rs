@@ -1,0 +1,5 @@
+//! The `scalws-agent` executable.
+
+fn main() -> std::process::ExitCode {
+    agent::cli::main()
+}
