@@ -118,9 +118,9 @@ impl Hub {
     }
 
     /// Notes what comes into force.
-    pub fn changed(&self, changes: &[Change], was_there: impl Fn(&ObjectRef) -> bool) {
+    pub fn changed(&self, changes: &[Change]) {
         self.metrics.changes(changes.len());
-        self.tell(|report| report.changed(changes, was_there));
+        self.tell(|report| report.changed(changes));
     }
 
     /// Makes the outcome of a translation the desired state of every fleet.

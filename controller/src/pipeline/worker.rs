@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use config::ObjectRef;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -246,9 +245,7 @@ impl Worker {
                 tracing::warn!(%error, "cannot remember how much is in force");
             }
         }
-        let world = self.engine.world();
-        let was_there = |reference: &ObjectRef| world.get(reference).is_some();
-        self.hub.changed(&passed, was_there);
+        self.hub.changed(&passed);
         let delta = self.engine.apply(passed);
         self.hub.publish(delta);
     }

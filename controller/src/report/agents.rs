@@ -125,9 +125,8 @@ impl Report {
         let mut lag = None;
         match news {
             AgentNews::Hello { session, uid, scalwsd_version } => {
-                agent.session = session;
-                agent.uid = uid;
-                agent.scalwsd_version = scalwsd_version;
+                // What it has is what it says from now on: its volume may be a new one.
+                *agent = Agent { session, uid, scalwsd_version, last_seen_us: now_us, ..Agent::default() };
             }
             AgentNews::Welcomed { session } => {
                 let scalwsd = &agent.scalwsd_version;

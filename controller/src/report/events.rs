@@ -60,7 +60,7 @@ impl Report {
 
     /// What is wrong with the manifests of an object. Without a version in force nothing of it is served.
     fn file_events(&self, object: &ObjectRef) -> Vec<Event> {
-        let in_force = self.drafts.contains_key(object) || self.listed.contains(object);
+        let in_force = self.in_force.contains(object);
         let files = self.files_about.get(object).into_iter().flatten();
         files
             .flat_map(|path| self.files.get(path).into_iter().flatten().map(move |finding| (path, finding)))

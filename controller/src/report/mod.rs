@@ -51,8 +51,8 @@ struct Waiting {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     drafts: BTreeMap<ObjectRef, Arc<Draft>>,
-    /// Objects of [`LISTED_KINDS`] in force.
-    listed: BTreeSet<ObjectRef>,
+    /// Objects in force, of all kinds.
+    in_force: BTreeSet<ObjectRef>,
     objects_by_kind: BTreeMap<String, usize>,
     backends: BTreeMap<BackendRef, Members>,
     /// Findings of files, by the path relative to the folder.
@@ -112,8 +112,8 @@ impl Report {
         self.revision += 1;
     }
 
-    /// Notes what came into force. `known` says whether an object was in force before.
-    pub fn changed(&mut self, changes: &[Change], was_there: impl Fn(&ObjectRef) -> bool) {
+    /// Notes what came into force.
+    pub fn changed(&mut self, changes: &[Change]) {
         for change in changes {
             let (reference, there) = match change {
                 Change::Put(object) => (object.reference(), true),
@@ -121,17 +121,10 @@ impl Report {
                 Change::Settings(_) => continue,
             };
             let count = self.objects_by_kind.entry(reference.kind.clone()).or_default();
-            match (was_there(&reference), there) {
-                (false, true) => *count += 1,
-                (true, false) => *count = count.saturating_sub(1),
-                _ => {}
-            }
-            if LISTED_KINDS.contains(&reference.kind.as_str()) {
-                if there {
-                    self.listed.insert(reference)
-                } else {
-                    self.listed.remove(&reference)
-                };
+            if there {
+                *count += usize::from(self.in_force.insert(reference));
+            } else {
+                *count -= usize::from(self.in_force.remove(&reference));
             }
             self.revision += 1;
         }
@@ -231,6 +224,10 @@ impl Report {
     ) {
         let fleet = self.fleet_mut(name);
         let grew = published.version > fleet.version;
+        if published.version.epoch != fleet.version.epoch {
+            // Generations begin anew.
+            fleet.waiting.clear();
+        }
         fleet.version = published.version;
         fleet.root = published.root.short();
         fleet.member_version = published.member_version;

@@ -182,9 +182,9 @@ impl Report {
     /// The status document. `generation_of` gives the generation that brought the present bytes of a resource.
     pub fn document(&self, generation_of: &dyn Fn(&FleetName, &config::ResourceId) -> Option<u64>) -> StatusDocument {
         let fleets = self.fleets.iter().map(|(name, fleet)| fleet_status(name, fleet)).collect();
-        let about_files: BTreeSet<&ObjectRef> =
-            self.files_about.keys().filter(|object| super::LISTED_KINDS.contains(&object.kind.as_str())).collect();
-        let references: BTreeSet<&ObjectRef> = self.drafts.keys().chain(&self.listed).chain(about_files).collect();
+        let listed = self.in_force.iter().filter(|object| super::LISTED_KINDS.contains(&object.kind.as_str()));
+        let references: BTreeSet<&ObjectRef> =
+            self.drafts.keys().chain(listed).chain(self.files_about.keys()).collect();
         let mut objects: Vec<ObjectStatus> =
             references.into_iter().map(|reference| self.object_status(reference, generation_of)).collect();
         objects.extend(self.files.iter().map(|(path, findings)| file_object(path, findings)));
@@ -222,7 +222,7 @@ impl Report {
             Some(Served::Full) => "full",
             Some(Served::Partly) => "partly",
             Some(Served::Refused) => "refused",
-            None if self.listed.contains(reference) => "not ours",
+            None if self.in_force.contains(reference) => "not ours",
             None => "refused",
         };
         ObjectStatus {

@@ -33,7 +33,9 @@ pub async fn run(hub: Arc<Hub>, path: PathBuf, memory: Memory) {
         });
         match written.await {
             Ok(Ok(count)) => {
-                if objects != Some(count)
+                // Before the first publication nothing is known, and what was remembered still counts.
+                if hub.is_published()
+                    && objects != Some(count)
                     && let Err(error) = memory.note(count)
                 {
                     tracing::warn!(%error, "cannot remember how much is in force");

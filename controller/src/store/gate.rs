@@ -234,3 +234,160 @@ impl Gate {
         passed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use translate::Object;
+
+    fn put(number: usize) -> Change {
+        let value = serde_json::json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": format!("m{number}") },
+        });
+        Change::Put(Arc::new(Object::from_value(value).unwrap()))
+    }
+
+    fn puts(count: usize) -> Vec<Change> {
+        (0..count).map(put).collect()
+    }
+
+    fn delete(number: usize) -> Change {
+        Change::Delete(subject(&put(number)).unwrap())
+    }
+
+    fn deletes(numbers: std::ops::Range<usize>) -> Vec<Change> {
+        numbers.map(delete).collect()
+    }
+
+    /// An open gate with so many objects in force.
+    fn open(count: usize) -> Gate {
+        let mut gate = Gate::new(Before::default(), false);
+        assert_eq!(gate.listed(0, puts(count), count, false).len(), count);
+        assert!(gate.is_open());
+        gate
+    }
+
+    #[test]
+    fn nothing_passes_before_the_first_list() {
+        let mut gate = Gate::new(Before::default(), false);
+        assert!(gate.observed(puts(2)).is_empty());
+        assert!(!gate.is_open());
+        assert_eq!(
+            gate.listed(0, vec![put(2)], 3, false).len(),
+            3,
+            "the first list brings what was seen before it too"
+        );
+    }
+
+    #[test]
+    fn an_empty_folder_opens_the_gate_when_nothing_was_in_force() {
+        let mut gate = Gate::new(Before::default(), false);
+        assert!(gate.listed(0, Vec::new(), 0, false).is_empty());
+        assert!(gate.is_open() && gate.held().is_none());
+    }
+
+    #[test]
+    fn removals_that_were_seen_pass_whatever_they_leave() {
+        let mut gate = open(20);
+        assert_eq!(gate.observed(deletes(0..20)).len(), 20);
+        assert!(gate.held().is_none());
+    }
+
+    #[test]
+    fn a_list_may_remove_half_and_not_more() {
+        let mut gate = open(20);
+        assert_eq!(gate.listed(0, deletes(0..10), 10, false).len(), 10);
+        let mut gate = open(20);
+        assert!(gate.listed(0, deletes(0..11), 9, false).is_empty());
+        assert!(gate.held().unwrap().contains("9 objects of 20"), "{:?}", gate.held());
+        assert_eq!(gate.objects(), 20);
+    }
+
+    #[test]
+    fn a_small_world_may_shrink_but_not_to_nothing() {
+        let mut gate = open(9);
+        assert_eq!(gate.listed(0, deletes(0..8), 1, false).len(), 8);
+        assert!(gate.listed(0, deletes(8..9), 0, false).is_empty());
+        assert!(gate.held().is_some());
+    }
+
+    #[test]
+    fn an_equal_list_ten_seconds_later_releases_and_an_earlier_one_does_not() {
+        let mut gate = open(20);
+        gate.listed(1_000, deletes(0..15), 5, false);
+        assert_eq!(gate.list_again_at(), Some(11_000));
+        assert!(gate.listed(10_999, Vec::new(), 5, false).is_empty());
+        assert_eq!(gate.list_again_at(), Some(11_000), "an equal list in between does not start anew");
+        assert_eq!(gate.listed(11_000, Vec::new(), 5, false).len(), 15);
+        assert!(gate.held().is_none() && gate.objects() == 5);
+    }
+
+    #[test]
+    fn another_list_starts_the_ten_seconds_anew() {
+        let mut gate = open(20);
+        gate.listed(0, deletes(0..15), 5, false);
+        assert!(gate.listed(10_000, deletes(15..16), 4, false).is_empty());
+        assert_eq!(gate.list_again_at(), Some(20_000));
+        assert_eq!(gate.listed(20_000, Vec::new(), 4, false).len(), 16);
+    }
+
+    #[test]
+    fn what_comes_back_is_no_longer_held_and_edits_pass_meanwhile() {
+        let mut gate = open(20);
+        gate.listed(0, deletes(0..15), 5, false);
+        assert_eq!(gate.observed(vec![put(17), put(20)]).len(), 2);
+        // Half came back: the rest still waits for its equal list.
+        assert_eq!(gate.listed(5_000, puts(10), 16, false).len(), 10);
+        assert!(gate.held().is_some());
+        assert_eq!(gate.observed((10..15).map(put).collect()).len(), 5);
+        assert!(gate.held().is_none());
+        assert_eq!(gate.objects(), 21);
+    }
+
+    #[test]
+    fn an_empty_list_waits_for_a_confirmation_however_long() {
+        let mut gate = open(20);
+        gate.listed(0, deletes(0..20), 0, true);
+        assert!(gate.held().unwrap().contains("not there"));
+        assert_eq!(gate.list_again_at(), None);
+        assert!(gate.listed(1_000_000, Vec::new(), 0, true).is_empty());
+        assert_eq!(gate.confirm().len(), 20);
+        assert!(gate.held().is_none() && gate.objects() == 0);
+    }
+
+    #[test]
+    fn an_empty_list_that_was_allowed_waits_only_like_any_other() {
+        let mut gate = Gate::new(Before::default(), true);
+        gate.listed(0, puts(20), 20, false);
+        assert!(gate.listed(0, deletes(0..20), 0, false).is_empty());
+        assert_eq!(gate.listed(10_000, Vec::new(), 0, false).len(), 20);
+    }
+
+    #[test]
+    fn after_a_restart_the_first_list_is_compared_with_what_was_in_force() {
+        let before = Before { objects: 20 };
+        let mut gate = Gate::new(before, false);
+        assert!(gate.listed(0, puts(9), 9, false).is_empty());
+        assert!(!gate.is_open() && gate.held().is_some());
+        assert_eq!(gate.listed(10_000, Vec::new(), 9, false).len(), 9);
+        let mut gate = Gate::new(before, false);
+        assert_eq!(gate.listed(0, puts(10), 10, false).len(), 10);
+        let mut gate = Gate::new(Before { objects: 1 }, false);
+        assert!(gate.listed(0, Vec::new(), 0, false).is_empty());
+        assert!(!gate.is_open());
+        assert!(gate.listed(60_000, Vec::new(), 0, false).is_empty());
+        assert!(gate.confirm().is_empty() && gate.is_open());
+        let mut gate = Gate::new(Before { objects: 1 }, true);
+        gate.listed(0, Vec::new(), 0, false);
+        assert!(gate.is_open());
+    }
+
+    #[test]
+    fn a_held_first_world_goes_on_when_the_folder_fills() {
+        let mut gate = Gate::new(Before { objects: 20 }, false);
+        gate.listed(0, puts(3), 3, false);
+        assert!(gate.observed((3..12).map(put).collect()).is_empty());
+        assert_eq!(gate.listed(50, Vec::new(), 12, false).len(), 12);
+    }
+}

@@ -29,6 +29,8 @@ pub enum Outcome {
     Ignored {
         /// Its kind.
         kind: String,
+        /// The object, when it is of a kind that people expect to be served: it is not.
+        expected: Option<ObjectRef>,
     },
     /// What an API server would refuse.
     Refused {
@@ -109,10 +111,16 @@ fn decode(value: Value) -> Outcome {
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     match Object::from_value(value) {
         Ok(object) => Outcome::Object(Arc::new(object)),
-        Err(DecodeError::UnknownKind { .. }) if !kind.is_empty() => Outcome::Ignored { kind },
+        Err(DecodeError::UnknownKind { api_version, .. }) if !kind.is_empty() => {
+            let expected = object.filter(|_| api_version.starts_with(GATEWAY_API) && kind != "ReferenceGrant");
+            Outcome::Ignored { kind, expected }
+        }
         Err(error) => Outcome::Refused { object, message: error.to_string() },
     }
 }
+
+/// The group of kinds that are not read yet although they belong to a gateway.
+const GATEWAY_API: &str = "gateway.networking.k8s.io/";
 
 /// Kinds without a namespace.
 const CLUSTER_SCOPED: [&str; 3] = ["IngressClass", "GatewayClass", "Namespace"];

@@ -23,7 +23,7 @@ pub struct FileFinding {
     pub line: usize,
     /// The object it is about, if that is known.
     pub object: Option<ObjectRef>,
-    /// A stable word: `ManifestInvalid`, `ManifestDuplicate` or `ManifestUnreadable`.
+    /// A stable word: `ManifestInvalid`, `ManifestDuplicate`, `ManifestUnreadable` or `NotBuilt`.
     pub reason: &'static str,
     /// Why, and the way out.
     pub message: String,
@@ -145,7 +145,7 @@ impl Index {
         let mut out: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (path, state) in &self.files {
             for document in &state.content {
-                if let Outcome::Ignored { kind } = &document.outcome {
+                if let Outcome::Ignored { kind, .. } = &document.outcome {
                     out.entry(kind.clone()).or_default().insert(shown(path));
                 }
             }
@@ -252,7 +252,13 @@ impl Index {
             message,
         };
         let object = match &document.outcome {
-            Outcome::Ignored { .. } => return,
+            Outcome::Ignored { expected, kind } => {
+                if let Some(object) = expected {
+                    let message = format!("{kind} is not built yet: nothing of this object is served");
+                    claims.findings.push(finding(Some(object.clone()), "NotBuilt", message));
+                }
+                return;
+            }
             Outcome::Refused { object, message } => {
                 claims.findings.push(finding(object.clone(), "ManifestInvalid", message.clone()));
                 match object {

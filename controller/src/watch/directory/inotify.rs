@@ -2,7 +2,7 @@
 //!
 //! A folder is watched before it is listed, so nothing that appears in between is missed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -108,6 +108,15 @@ impl Watcher {
                 self.folders.remove(&number);
                 let _ = inotify::remove_watch(&self.fd, number);
             }
+        }
+    }
+
+    /// Forgets every folder that is not among these.
+    pub(super) fn keep_only(&mut self, folders: &[PathBuf]) {
+        let folders: BTreeSet<&PathBuf> = folders.iter().collect();
+        let others: Vec<PathBuf> = self.numbers.keys().filter(|path| !folders.contains(path)).cloned().collect();
+        for path in others {
+            self.forget(&path);
         }
     }
 

@@ -26,7 +26,7 @@ use scan::{ReadError, Signature};
 /// Removals are acted on when no further one came for this long, ...
 const SETTLE: Duration = Duration::from_millis(10);
 /// ... and at the latest after this long.
-const SETTLE_AT_MOST: Duration = Duration::from_millis(200);
+const SETTLE_AT_MOST: Duration = Duration::from_millis(500);
 /// How often a folder that is not there is looked for.
 const LOOK_FOR_ROOT: Duration = Duration::from_millis(200);
 /// How often everything is looked at when the kernel cannot tell what changed.
@@ -213,6 +213,9 @@ impl Directory {
             }
         }
         self.missing = walk.missing;
+        if let Some(watcher) = self.watcher.as_mut() {
+            watcher.keep_only(&walk.folders);
+        }
         self.next_look = match (self.missing, &self.watcher) {
             (true, _) => Some(now + LOOK_FOR_ROOT),
             (false, None) => Some(now + WITHOUT_INOTIFY),
@@ -220,6 +223,10 @@ impl Directory {
         };
         for (path, signature) in &walk.files {
             let known = self.seen.get(path);
+            if known.is_some() && signature.is_some_and(|signature| signature.is_being_written(SystemTime::now())) {
+                // Whoever truncated it has not written yet; the end of that is signalled.
+                continue;
+            }
             let same = known.is_some_and(|seen| !seen.racy && seen.signature == *signature && signature.is_some());
             if !same || self.index.gone().contains(path) {
                 self.read(path, now);

@@ -35,11 +35,17 @@ impl Signature {
         }
     }
 
+    /// Whether it was emptied a moment ago, as whoever writes a file in place does first.
+    pub(super) fn is_being_written(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos().cast_signed());
+        self.length == 0 && now - self.modified_ns < Duration::from_millis(200).as_nanos().cast_signed()
+    }
+
     /// Whether a later write might have left the same signature: the file changed just before it was read, and clocks
     /// of file systems are coarse.
     pub(super) fn is_racy(&self, read_at: SystemTime) -> bool {
-        let margin = Duration::from_secs(2).as_nanos() as i128;
-        let now = read_at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
+        let margin = Duration::from_secs(2).as_nanos().cast_signed();
+        let now = read_at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos().cast_signed());
         now - self.changed_ns < margin
     }
 }
