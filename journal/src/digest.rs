@@ -248,6 +248,11 @@ impl<K: Bucketed> Buckets<K> {
     /// The root it would have after these changes (`None` takes a leaf away), without making them. Costs the buckets
     /// that change. Call [`Buckets::root`] before, or it also costs what changed since.
     pub fn root_after(&self, changes: &BTreeMap<K, Option<Digest>>) -> Digest {
+        root_of(&self.digests_after(changes))
+    }
+
+    /// The digests of all 256 buckets as in [`Buckets::root_after`].
+    pub fn digests_after(&self, changes: &BTreeMap<K, Option<Digest>>) -> Vec<Digest> {
         let mut by_bucket: BTreeMap<u8, Vec<(&K, Option<Digest>)>> =
             self.stale.iter().map(|bucket| (*bucket, Vec::new())).collect();
         for (key, leaf) in changes {
@@ -266,7 +271,7 @@ impl<K: Bucketed> Buckets<K> {
             let parts: Vec<&[u8]> = leaves.values().map(|d| d.0.as_slice()).collect();
             digests[usize::from(bucket)] = hash(&parts);
         }
-        root_of(&digests)
+        digests
     }
 
     fn settle(&mut self) {

@@ -3,6 +3,7 @@
 //! Kinds, names and bodies are opaque here: an older agent carries what a newer controller sends.
 
 pub mod admin;
+pub mod check;
 pub mod client;
 pub mod digest;
 mod file;
