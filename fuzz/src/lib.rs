@@ -6,6 +6,7 @@ mod config_load;
 mod journal_damage;
 mod journal_replay;
 mod manifest;
+mod router_paths;
 mod wire;
 
 /// One thing that is fuzzed.
@@ -23,6 +24,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "journal-replay", run: journal_replay::run },
     Target { name: "journal-damage", run: journal_damage::run },
     Target { name: "manifest", run: manifest::run },
+    Target { name: "router-paths", run: router_paths::run },
     Target { name: "wire", run: wire::run },
 ];
 
