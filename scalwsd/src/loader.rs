@@ -1,0 +1,311 @@
+//! Loading: from the volume's journal or a file to what requests see, one swap per reload.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use config::{Kind, Name, ResourceId};
+use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer, ReloadRequest, codes};
+use journal::members::MembersReplay;
+use journal::{Digest, Follower, Key};
+use tokio::sync::Mutex;
+
+use crate::build::Builder;
+use crate::keys::Keys;
+use crate::listeners::Listeners;
+use crate::not_live::{Fault, Faults, list};
+use crate::proxy::Proxy;
+use crate::standalone::StandAlone;
+use crate::state::{Change, State};
+
+/// How many changes are loaded without making room for other work on this thread.
+const INLINE_MAX: usize = 256;
+/// Faults of the environment are tried again after so long, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Where the configuration comes from.
+pub enum Source {
+    /// The journal on a volume.
+    Volume(Follower),
+    /// A hand-written file.
+    File(StandAlone),
+}
+
+/// Loads, and knows what is loaded. All loading goes through its one lock.
+pub struct Loader {
+    inner: Mutex<Inner>,
+    proxy: Arc<Proxy>,
+    start: String,
+    draining: AtomicBool,
+}
+
+struct Inner {
+    source: Source,
+    state: State,
+    builder: Builder,
+    listeners: Listeners,
+    /// Resources of kinds that this version does not know.
+    foreign: Faults,
+    loaded: Loaded,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Loaded {
+    journal: Option<String>,
+    commit: u64,
+    root: Option<Digest>,
+}
+
+/// The whole is unusable; what ran before runs on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct Unusable(pub Vec<String>);
+
+impl From<String> for Unusable {
+    fn from(error: String) -> Unusable {
+        Unusable(vec![error])
+    }
+}
+
+impl Loader {
+    /// Nothing is loaded yet.
+    pub fn new(source: Source, builder: Builder, listeners: Listeners, proxy: Arc<Proxy>) -> Loader {
+        let inner = Inner {
+            source,
+            state: State::default(),
+            builder,
+            listeners,
+            foreign: Faults::new(),
+            loaded: Loaded::default(),
+        };
+        let start = format!("{:032x}", rand::random::<u128>());
+        Loader { inner: Mutex::new(inner), proxy, start, draining: AtomicBool::new(false) }
+    }
+
+    /// Loads the accepted state and the member sets of a volume.
+    ///
+    /// # Errors
+    /// When the journal cannot be read. A volume without one is empty, and no error.
+    pub async fn load_volume(
+        &self,
+        accepted: Option<journal::Accepted>,
+        members: Option<PathBuf>,
+    ) -> Result<(), Unusable> {
+        let mut inner = self.inner.lock().await;
+        if let Some(path) = members {
+            let replay = MembersReplay::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            if let Some(corrupt) = &replay.corrupt {
+                tracing::warn!(path = %path.display(), offset = corrupt.offset, why = %corrupt.why, "the rest of the members journal cannot be read");
+            }
+            for (name, set) in replay.sets {
+                if let Err(error) = inner.builder.members.put(&name, set.members.to_vec()) {
+                    tracing::warn!(%error, "a member set of the volume is not used");
+                }
+            }
+        }
+        let Some(accepted) = accepted else { return Ok(()) };
+        let changes = accepted.resources.into_iter().map(|(key, body)| (key, Some(body))).collect();
+        let loaded = Loaded { journal: Some(accepted.journal), commit: accepted.commit, root: Some(accepted.root) };
+        inner.load(changes, &self.proxy)?;
+        inner.loaded = loaded;
+        inner.publish(&self.proxy, self.is_draining()).await;
+        Ok(())
+    }
+
+    /// Loads up to a commit of the journal, or the file anew.
+    ///
+    /// # Errors
+    /// When the whole is unusable. Nothing changed.
+    pub async fn reload(&self, request: &ReloadRequest) -> Result<ReloadAnswer, Unusable> {
+        let began = Instant::now();
+        let mut inner = self.inner.lock().await;
+        let result = match &inner.source {
+            Source::Volume(_) => inner.reload_volume(request, &self.proxy),
+            Source::File(_) => inner.reload_file(&self.proxy),
+        };
+        let changed = match result {
+            Ok(changed) => changed,
+            Err(unusable) => {
+                self.proxy.metrics.reloads_refused.inc();
+                tracing::error!(errors = ?unusable.0, "the configuration is unusable as a whole; the old one stays");
+                return Err(unusable);
+            }
+        };
+        inner.publish(&self.proxy, self.is_draining()).await;
+        let not_live = inner.not_live();
+        self.proxy.metrics.reloads.inc();
+        self.proxy.metrics.reload_duration.observe(began.elapsed().as_secs_f64());
+        tracing::debug!(changed, not_live = not_live.len(), took = ?began.elapsed(), "loaded");
+        Ok(ReloadAnswer { root: inner.root(), changed, not_live })
+    }
+
+    /// What really runs.
+    pub async fn config(&self) -> ConfigAnswer {
+        let inner = self.inner.lock().await;
+        ConfigAnswer {
+            start: self.start.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            schema: config::SCHEMA_VERSION,
+            journal: inner.loaded.journal.clone(),
+            commit: inner.loaded.commit,
+            root: inner.root(),
+            not_live: inner.not_live(),
+            listening: inner.listeners.listening(),
+        }
+    }
+
+    /// Whether it serves something accepted, and every listener in it is open or reported.
+    pub async fn is_ready(&self) -> bool {
+        !self.is_draining() && self.inner.lock().await.loaded.root.is_some()
+    }
+
+    /// Whether draining has begun.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Stops accepting; connections end in order.
+    pub async fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.inner.lock().await.listeners.drain().await;
+    }
+
+    /// Tries again, after 1 to 30 s, what the environment kept from being live; and closes idle connections.
+    pub async fn maintain(self: Arc<Self>) {
+        let mut pause = RETRY.0;
+        loop {
+            tokio::time::sleep(pause).await;
+            if self.is_draining() {
+                return;
+            }
+            let mut inner = self.inner.lock().await;
+            inner.builder.members.sweep();
+            let faulty = |inner: &Inner| inner.not_live().iter().filter(|n| codes::is_environment(&n.code)).count();
+            let before = faulty(&inner);
+            if before == 0 {
+                pause = RETRY.0;
+                continue;
+            }
+            let inner = &mut *inner;
+            inner.state.retry(&inner.builder);
+            inner.publish(&self.proxy, false).await;
+            pause = if faulty(inner) < before { RETRY.0 } else { (pause * 2).min(RETRY.1) };
+        }
+    }
+}
+
+impl Inner {
+    fn reload_volume(&mut self, request: &ReloadRequest, proxy: &Proxy) -> Result<usize, Unusable> {
+        let (Some(journal), Some(commit)) = (&request.journal, request.commit) else {
+            return Err("a reload from a volume names journal and commit".to_owned().into());
+        };
+        let Source::Volume(follower) = &mut self.source else { return Ok(0) };
+        let staged = follower.read_to(journal, commit).map_err(|e| e.to_string())?;
+        let changes: Vec<_> = staged.changes.iter().map(|c| (c.key.clone(), c.body.clone())).collect();
+        let changed = changes.len();
+        let loaded = Loaded { journal: Some(journal.clone()), commit, root: Some(staged.root) };
+        self.load(changes, proxy)?;
+        if let Source::Volume(follower) = &mut self.source {
+            follower.keep(staged);
+        }
+        self.loaded = loaded;
+        Ok(changed)
+    }
+
+    fn reload_file(&mut self, proxy: &Proxy) -> Result<usize, Unusable> {
+        let Source::File(file) = &mut self.source else { return Ok(0) };
+        let read = file.read().map_err(Unusable)?;
+        let held = file.changes(&read);
+        let changed = held.len();
+        // The file is tried on a state of its own first: without an agent there is no partial load.
+        let trial = Builder {
+            tls: Arc::clone(&self.builder.tls),
+            members: Arc::default(),
+            resolver: Arc::new(crate::dns::Resolver::default()),
+            keys: Keys::Memory(read.keys.clone()),
+        };
+        let mut state = State::default();
+        state.apply(read.changes(), &trial).map_err(Unusable)?;
+        if !state.faults().is_empty() {
+            let errors = state.faults().iter().map(|(name, fault)| format!("{name}: {}", fault.message));
+            return Err(Unusable(errors.collect()));
+        }
+        self.builder.keys = Keys::Memory(read.keys.clone());
+        self.load(held, proxy)?;
+        if let Source::File(file) = &mut self.source {
+            self.loaded = Loaded { journal: None, commit: self.loaded.commit + 1, root: Some(read.root) };
+            for (set, members) in file.keep(read) {
+                let result = match members {
+                    Some(members) => self.builder.members.put(&set, members).map(drop),
+                    None => {
+                        self.builder.members.drop_set(&set);
+                        Ok(())
+                    }
+                };
+                // The addresses were read before anything was loaded.
+                result.map_err(|e| e.to_string())?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Loads changes into the state. Requests do not see them before [`Inner::publish`].
+    fn load(&mut self, changes: Vec<(Key, Option<Bytes>)>, proxy: &Proxy) -> Result<(), Unusable> {
+        let mut known = Vec::with_capacity(changes.len());
+        let mut foreign: BTreeMap<String, bool> = BTreeMap::new();
+        for (key, bytes) in changes {
+            match key.kind.parse::<Kind>() {
+                Ok(kind) => {
+                    known.push(Change { id: ResourceId { kind, name: Name::from_wire(&*key.name) }, bytes });
+                }
+                Err(_) => {
+                    foreign.insert(key.to_string(), bytes.is_some());
+                }
+            }
+        }
+        let many = known.len() > INLINE_MAX;
+        let multi = tokio::runtime::Handle::try_current()
+            .is_ok_and(|r| r.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
+        if many && multi {
+            tokio::task::block_in_place(|| self.state.apply(known, &self.builder)).map_err(Unusable)?;
+        } else {
+            self.state.apply(known, &self.builder).map_err(Unusable)?;
+        }
+        for (name, there) in foreign {
+            if there {
+                let fault = Fault::unsupported("this version does not know this kind of resource");
+                self.foreign.insert(name, fault);
+            } else {
+                self.foreign.remove(&name);
+            }
+        }
+        proxy.metrics.resources.set(i64::try_from(self.state.len() + self.foreign.len()).unwrap_or(i64::MAX));
+        Ok(())
+    }
+
+    /// One swap: what was loaded is what requests see from here on.
+    async fn publish(&mut self, proxy: &Proxy, draining: bool) {
+        let snapshot = Arc::new(self.state.snapshot());
+        // No connection is accepted on a port that is not configured any more, and none before its port is.
+        self.listeners.close_missing(&snapshot).await;
+        proxy.snapshot.store(Arc::clone(&snapshot));
+        if !draining {
+            self.listeners.open_missing(&snapshot).await;
+        }
+        proxy.metrics.not_live.set(i64::try_from(self.not_live().len()).unwrap_or(i64::MAX));
+    }
+
+    fn not_live(&self) -> Vec<NotLive> {
+        let listeners = self.listeners.faults();
+        let mut all = list(self.state.faults().iter().chain(&self.foreign).chain(&listeners));
+        all.sort();
+        all
+    }
+
+    fn root(&self) -> Digest {
+        self.loaded.root.unwrap_or_else(|| journal::Tree::default().root())
+    }
+}
