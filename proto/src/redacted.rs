@@ -7,7 +7,11 @@ use crate::v1::{Blob, Chunk, EnrollRequest};
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.data.len();
-        f.debug_struct("Chunk").field("transfer", &self.transfer).field("offset", &self.offset).field("len", &bytes).finish()
+        f.debug_struct("Chunk")
+            .field("transfer", &self.transfer)
+            .field("offset", &self.offset)
+            .field("len", &bytes)
+            .finish()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -108,14 +108,16 @@ impl Authority {
         let bundle = bundle_from_pem(certificates)?;
         let certificate = bundle.first().cloned().ok_or(AuthorityError::Material("certificate"))?;
         let key = KeyPair::from_pem(key).map_err(|_| AuthorityError::Material("key"))?;
-        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).map_err(|_| AuthorityError::Material("certificate"))?;
+        let (_, parsed) =
+            x509_parser::parse_x509_certificate(&certificate).map_err(|_| AuthorityError::Material("certificate"))?;
         if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
             return Err(AuthorityError::Material("key: it does not belong to the certificate"));
         }
         if !parsed.is_ca() {
             return Err(AuthorityError::Material("certificate: it is not an authority's"));
         }
-        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(|_| AuthorityError::Material("certificate"))?;
+        let issuer =
+            Issuer::from_ca_cert_der(&certificate, key).map_err(|_| AuthorityError::Material("certificate"))?;
         Ok(Authority { issuer, certificate, bundle, lifetime: LIFETIME })
     }
 
@@ -144,7 +146,12 @@ impl Authority {
     }
 
     /// A certificate for the controller's own listeners, for server authentication only, with a new key.
-    pub fn server_identity(&self, name: &str, now: SystemTime, lifetime: Duration) -> Result<ServerIdentity, AuthorityError> {
+    pub fn server_identity(
+        &self,
+        name: &str,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<ServerIdentity, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|_| AuthorityError::Sign)?;
         let mut params = validity(now, lifetime);
         let dns = name.try_into().map_err(|_| AuthorityError::Sign)?;

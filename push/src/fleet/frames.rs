@@ -87,7 +87,10 @@ impl Frames {
     /// The blobs of these secrets, each an encoded change, if all of them are named by a put of this difference and
     /// known; else the first that is not.
     pub fn blobs(&self, digests: &[Digest]) -> Result<Vec<Bytes>, Digest> {
-        digests.iter().map(|digest| self.secrets.get(digest).map(|secret| blob(digest, secret)).ok_or(*digest)).collect()
+        digests
+            .iter()
+            .map(|digest| self.secrets.get(digest).map(|secret| blob(digest, secret)).ok_or(*digest))
+            .collect()
     }
 }
 

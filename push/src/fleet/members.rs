@@ -141,8 +141,12 @@ impl MemberSets {
                     self.tombstones.remove(&set.version);
                     set.past.clear();
                 } else {
-                    let past =
-                        Past { version: set.version, members: Arc::clone(&set.members), digest: set.digest, delta: OnceLock::new() };
+                    let past = Past {
+                        version: set.version,
+                        members: Arc::clone(&set.members),
+                        digest: set.digest,
+                        delta: OnceLock::new(),
+                    };
                     set.past.push_back(past);
                     if set.past.len() > PAST {
                         set.past.pop_front();

@@ -364,7 +364,8 @@ impl Fleet {
     pub fn replacement(&mut self, agent: &[Digest]) -> Arc<Frames> {
         let base = journal::digest::root_of(agent);
         let ours = self.tree.bucket_digests().to_vec();
-        let differing: Vec<u8> = (0..=u8::MAX).filter(|n| agent.get(usize::from(*n)) != ours.get(usize::from(*n))).collect();
+        let differing: Vec<u8> =
+            (0..=u8::MAX).filter(|n| agent.get(usize::from(*n)) != ours.get(usize::from(*n))).collect();
         let key = FrameKey::Buckets(base, differing.clone());
         if let Some(frames) = self.cache.get(&key) {
             return frames;
@@ -407,7 +408,11 @@ impl Fleet {
 impl std::fmt::Debug for Fleet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let count = self.resources.len();
-        f.debug_struct("Fleet").field("version", &self.version()).field("root", &self.root).field("resources", &count).finish_non_exhaustive()
+        f.debug_struct("Fleet")
+            .field("version", &self.version())
+            .field("root", &self.root)
+            .field("resources", &count)
+            .finish_non_exhaustive()
     }
 }
 

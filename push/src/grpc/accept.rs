@@ -84,7 +84,11 @@ impl Connection {
 }
 
 impl AsyncRead for Connection {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         self.alive(context)?;
         Pin::new(&mut self.io).poll_read(context, buffer)
     }
@@ -103,7 +107,11 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.io).poll_shutdown(context)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write_vectored(context, bytes)
     }
 
@@ -146,7 +154,12 @@ impl Drop for SourcePlace {
 }
 
 /// Accepts for ever; handshakes run side by side, none holds up another. Ends when the receiver is gone.
-pub(super) async fn accept(listener: TcpListener, tls: TlsSlot, limits: Limits, ready: mpsc::Sender<io::Result<Connection>>) {
+pub(super) async fn accept(
+    listener: TcpListener,
+    tls: TlsSlot,
+    limits: Limits,
+    ready: mpsc::Sender<io::Result<Connection>>,
+) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let sources = Sources::default();
     let mut handshakes = JoinSet::new();
@@ -177,7 +190,8 @@ pub(super) async fn accept(listener: TcpListener, tls: TlsSlot, limits: Limits, 
                     let proven = io.get_ref().1.peer_certificates().and_then(|chain| proven(chain));
                     let cut = CancellationToken::new();
                     let peer = Peer { address, proven, cut: cut.clone() };
-                    let connection = Connection { io, peer, cut: Box::pin(cut.cancelled_owned()), _places: (place, source) };
+                    let connection =
+                        Connection { io, peer, cut: Box::pin(cut.cancelled_owned()), _places: (place, source) };
                     // Nobody to serve it any more: it is closed.
                     let _ = ready.send(Ok(connection)).await;
                 }

@@ -80,7 +80,11 @@ pub struct Link {
 }
 
 /// Makes a key in memory and has it signed. `address` is `host:port`; the controller is known by its certificate.
-pub async fn enroll(address: &str, trust: &[CertificateDer<'static>], token: Zeroizing<String>) -> Result<Credentials, ClientError> {
+pub async fn enroll(
+    address: &str,
+    trust: &[CertificateDer<'static>],
+    token: Zeroizing<String>,
+) -> Result<Credentials, ClientError> {
     let (key, csr) = key_and_request().map_err(|_| ClientError::Answer("no key could be made"))?;
     let channel = channel(address, tls::client(trust, None)?).await?;
     let request = EnrollRequest { csr: csr.into(), token: token.to_string() };
@@ -103,7 +107,8 @@ pub async fn enroll(address: &str, trust: &[CertificateDer<'static>], token: Zer
 pub async fn connect(address: &str, credentials: &Credentials) -> Result<Link, ClientError> {
     let config = tls::client(&credentials.trust_bundle, Some((&credentials.chain, &credentials.key)))?;
     let channel = channel(address, config).await?;
-    let mut client = PushClient::new(channel).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
+    let mut client =
+        PushClient::new(channel).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
     let (send, outgoing) = mpsc::channel(OUTGOING);
     let opened = tokio::time::timeout(CONNECT, client.sync(ReceiverStream::new(outgoing))).await;
     let opened = opened.map_err(|_| ClientError::Answer("the stream did not open in time"))?;

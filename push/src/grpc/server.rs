@@ -54,7 +54,8 @@ pub async fn serve<H: Hub>(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
     let service = Service { hub, sessions: Arc::new(Sessions::default()), clock: Clock(Instant::now()) };
-    let service = PushServer::new(service).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
+    let service =
+        PushServer::new(service).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
     serve_on(listener, tls, limits, Only(Method::Sync), tonic::service::Routes::new(service), shutdown).await
 }
 

@@ -36,7 +36,7 @@ struct Flight {
 enum State {
     Idle,
     /// Welcome named what the agent holds already; its verdict is due at this moment.
-    Adopting(Version, Digest, u64),
+    Adopting(Version, u64),
     /// The agent's digests are needed.
     AskBuckets,
     /// Asked; again at this moment.
@@ -78,7 +78,12 @@ pub(super) enum Verdict {
 
 impl ConfigLane {
     /// For an agent that runs this.
-    pub(super) fn new(agent: Arc<str>, scalwsd_version: String, applied: Option<(Version, Digest)>, base: Digest) -> ConfigLane {
+    pub(super) fn new(
+        agent: Arc<str>,
+        scalwsd_version: String,
+        applied: Option<(Version, Digest)>,
+        base: Digest,
+    ) -> ConfigLane {
         ConfigLane {
             agent,
             scalwsd_version,
@@ -106,19 +111,20 @@ impl ConfigLane {
 
     /// Whether a difference to the present root can be made without asking the agent.
     pub(super) fn base_is_known(&self, fleet: &Fleet) -> bool {
-        self.base.is_some_and(|base| base == fleet.root() || base == fleet.empty_root() || fleet.serial_of(&base).is_some())
+        self.base
+            .is_some_and(|base| base == fleet.root() || base == fleet.empty_root() || fleet.serial_of(&base).is_some())
     }
 
     /// Welcome named this, and the agent holds it: a verdict comes without a transfer.
-    pub(super) fn adopting(&mut self, version: Version, root: Digest, now: u64) {
-        self.state = State::Adopting(version, root, now + limits::PUSH_MS);
+    pub(super) fn adopting(&mut self, version: Version, now: u64) {
+        self.state = State::Adopting(version, now + limits::PUSH_MS);
     }
 
     /// When the lane wants to be asked without anything having happened.
     pub(super) fn deadline(&self) -> Option<u64> {
         let state = match &self.state {
             State::Idle => self.retry_at,
-            State::Adopting(_, _, at) | State::AskedBuckets(at) => Some(*at),
+            State::Adopting(_, at) | State::AskedBuckets(at) => Some(*at),
             State::AskBuckets => None,
             State::Flying(flight) => Some(flight.deadline),
         };
@@ -129,7 +135,7 @@ impl ConfigLane {
     /// Ends what took too long; gives the version of an overdue push.
     pub(super) fn tick(&mut self, now: u64) -> Option<Version> {
         match &self.state {
-            State::Adopting(_, _, at) if now >= *at => {
+            State::Adopting(_, at) if now >= *at => {
                 self.state = State::Idle;
                 None
             }
@@ -155,7 +161,13 @@ impl ConfigLane {
 
     /// The next message. `members_ready`: whether the member lane sent every set that the present root may name;
     /// `member_seq`: its newest message.
-    pub(super) fn poll(&mut self, now: u64, fleet: &mut Fleet, members_ready: bool, member_seq: u64) -> Option<Message> {
+    pub(super) fn poll(
+        &mut self,
+        now: u64,
+        fleet: &mut Fleet,
+        members_ready: bool,
+        member_seq: u64,
+    ) -> Option<Message> {
         if let State::Flying(flight) = &self.state
             && flight.version.epoch != fleet.epoch()
             && !flight.committed
@@ -270,7 +282,12 @@ impl ConfigLane {
     }
 
     /// The agent runs this.
-    pub(super) fn agent_applied(&mut self, version: Version, root: Digest, fleet: &mut Fleet) -> Result<Verdict, Broken> {
+    pub(super) fn agent_applied(
+        &mut self,
+        version: Version,
+        root: Digest,
+        fleet: &mut Fleet,
+    ) -> Result<Verdict, Broken> {
         if version > fleet.version() {
             return Err(Broken("a version is reported that was never published"));
         }
@@ -278,8 +295,10 @@ impl ConfigLane {
             return Ok(Verdict::Ignore);
         }
         match &self.state {
-            State::Flying(flight) if flight.version == version && flight.frames.root() == root => self.state = State::Idle,
-            State::Adopting(adopting, _, _) if *adopting <= version => self.state = State::Idle,
+            State::Flying(flight) if flight.version == version && flight.frames.root() == root => {
+                self.state = State::Idle
+            }
+            State::Adopting(adopting, _) if *adopting <= version => self.state = State::Idle,
             // Late, but it is the agent's word. If the digests were asked for, they come and are as good.
             _ => {}
         }
@@ -290,13 +309,20 @@ impl ConfigLane {
     }
 
     /// The agent could use nothing of this. What it ran before is still the base.
-    pub(super) fn agent_refused(&mut self, version: Version, root: Digest, transient: bool, now: u64, fleet: &mut Fleet) -> Result<(), Broken> {
+    pub(super) fn agent_refused(
+        &mut self,
+        version: Version,
+        root: Digest,
+        transient: bool,
+        now: u64,
+        fleet: &mut Fleet,
+    ) -> Result<(), Broken> {
         if version > fleet.version() {
             return Err(Broken("a version is refused that was never published"));
         }
         match &self.state {
             State::Flying(flight) if flight.version == version => self.state = State::Idle,
-            State::Adopting(adopting, _, _) if *adopting == version => self.state = State::Idle,
+            State::Adopting(adopting, _) if *adopting == version => self.state = State::Idle,
             _ => {}
         }
         fleet.refusals(&self.agent, &self.scalwsd_version).add(root, transient, now);

@@ -107,7 +107,7 @@ impl ServerSession {
         if let Some(lanes) = &mut self.lanes
             && lanes.config.base() == Some(fleet.root())
         {
-            lanes.config.adopting(fleet.version(), fleet.root(), now);
+            lanes.config.adopting(fleet.version(), now);
         }
         ToAgent::Welcome(Welcome {
             epoch: fleet.epoch(),

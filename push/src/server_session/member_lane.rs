@@ -139,8 +139,7 @@ impl MemberLane {
         match &self.baseline {
             Baseline::AskBuckets => return Some(self.ask_buckets(now)),
             Baseline::AskedBuckets(at) if now >= *at => return Some(self.ask_buckets(now)),
-            Baseline::AskSets(buckets) | Baseline::AskedSets(buckets, _, _)
-                if !matches!(self.baseline, Baseline::AskedSets(_, _, at) if now < at) =>
+            Baseline::AskSets(buckets) | Baseline::AskedSets(buckets, _, _) if !matches!(self.baseline, Baseline::AskedSets(_, _, at) if now < at) =>
             {
                 let buckets = buckets.clone();
                 let message = SendMemberSets { buckets: buckets.clone().into() };
@@ -169,7 +168,11 @@ impl MemberLane {
     }
 
     fn drop_next(&mut self, fleet: &Fleet, applied: Option<u64>) -> Option<Message> {
-        let name = self.drops.iter().find(|(_, drop)| applied.is_some_and(|applied| applied >= drop.after)).map(|(name, _)| name)?;
+        let name = self
+            .drops
+            .iter()
+            .find(|(_, drop)| applied.is_some_and(|applied| applied >= drop.after))
+            .map(|(name, _)| name)?;
         let name = Arc::clone(name);
         self.drops.remove(&name);
         self.seq += 1;
@@ -275,7 +278,8 @@ impl MemberLane {
     pub(super) fn refuse(&mut self, name: &str, fleet: &Fleet) -> Result<(), Broken> {
         wire::name(name, limits::SET_NAME)?;
         // A set that changed since is sent anyway.
-        if let Some(set) = fleet.members().get(name).filter(|set| set.version() <= self.cursor && set.gone().is_none()) {
+        if let Some(set) = fleet.members().get(name).filter(|set| set.version() <= self.cursor && set.gone().is_none())
+        {
             self.refused.insert(name.into(), set.digest());
         }
         Ok(())

@@ -14,8 +14,8 @@ use journal::Digest;
 use proto::v1::agent_message::Message as FromAgent;
 use proto::v1::controller_message::Message as ToAgent;
 use proto::v1::{
-    AgentMessage, Applied, ControllerMessage, Heartbeat, HeartbeatReply, MemberSets, MembersRefused, NotLeader, Refused, RetryAfter,
-    Standby, Superseded, Target, Unsure,
+    AgentMessage, Applied, ControllerMessage, Heartbeat, HeartbeatReply, MemberSets, MembersRefused, NotLeader,
+    Refused, RetryAfter, Standby, Superseded, Target, Unsure,
 };
 
 use crate::Version;
@@ -127,7 +127,8 @@ impl ServerSession {
             _ => None,
         };
         let lanes = self.lanes.as_ref().filter(|_| matches!(self.phase, Phase::Live));
-        let lanes = lanes.and_then(|lanes| [lanes.config.deadline(), lanes.members.deadline()].into_iter().flatten().min());
+        let lanes =
+            lanes.and_then(|lanes| [lanes.config.deadline(), lanes.members.deadline()].into_iter().flatten().min());
         [Some(silence), Some(self.next_heartbeat), phase, lanes].into_iter().flatten().min()
     }
 
@@ -165,7 +166,9 @@ impl ServerSession {
     }
 
     fn tick(&mut self, now: u64) {
-        if now >= self.heard.saturating_add(limits::MISSES * limits::HEARTBEAT_MS) && !matches!(self.phase, Phase::Hello(_)) {
+        if now >= self.heard.saturating_add(limits::MISSES * limits::HEARTBEAT_MS)
+            && !matches!(self.phase, Phase::Hello(_))
+        {
             return self.close(Close::Silent);
         }
         match &self.phase {
@@ -379,7 +382,9 @@ impl ServerSession {
             return None;
         }
         self.next_heartbeat = now.saturating_add(limits::HEARTBEAT_MS);
-        let (Some(fleet), Some(lanes)) = (fleet, &self.lanes) else { return Some(ToAgent::Heartbeat(Heartbeat::default())) };
+        let (Some(fleet), Some(lanes)) = (fleet, &self.lanes) else {
+            return Some(ToAgent::Heartbeat(Heartbeat::default()));
+        };
         Some(ToAgent::Heartbeat(Heartbeat {
             epoch: fleet.epoch(),
             target: Some(target(fleet)),
