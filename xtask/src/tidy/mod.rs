@@ -88,9 +88,12 @@ pub(crate) fn run() -> Result<()> {
     problems.extend(layers::check(&workspace)?);
     problems.extend(manifests::check(&workspace, &texts));
     problems.extend(parts::check(&workspace, &texts));
-    problems.extend(docs::stale()?.into_iter().map(|page| {
-        Problem::new(page, 0, "is not what its source says now; run `cargo xtask docs` and commit the result")
-    }));
+    match docs::stale() {
+        Ok(pages) => problems.extend(pages.into_iter().map(|page| {
+            Problem::new(page, 0, "is not what its source says now; run `cargo xtask docs` and commit the result")
+        })),
+        Err(error) => problems.push(Problem::new("docs", 0, format!("pages cannot be generated: {error:#}"))),
+    }
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     if !problems.is_empty() {
         bail!("tidy: {} problems", problems.len());
