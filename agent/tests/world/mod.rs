@@ -1,6 +1,7 @@
 //! A volume and a `scalwsd` in memory, for tests of the core. Both may die at any moment.
 
-#![allow(missing_docs, unreachable_pub)] // Only tests use it.
+// Only tests use it, each a part of it.
+#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -111,7 +112,7 @@ impl Scalwsd {
         tree.root()
     }
 
-    fn start(&mut self, volume: &Volume) {
+    pub fn start(&mut self, volume: &Volume) {
         self.starts += 1;
         let replay = Replay::of(&volume.config);
         self.state = replay.resources.iter().map(|(k, s)| (k.clone(), s.body.clone())).collect();
@@ -133,7 +134,7 @@ impl Scalwsd {
     }
 
     /// The state of a commit in a journal, accepted or open.
-    fn read(volume: &Volume, journal: &str, commit: u64) -> Option<(BTreeMap<Key, Bytes>, Vec<Key>)> {
+    pub fn read(volume: &Volume, journal: &str, commit: u64) -> Option<(BTreeMap<Key, Bytes>, Vec<Key>)> {
         let replay = Replay::of(&volume.config);
         let mut state: BTreeMap<Key, Bytes> = replay.resources.into_iter().map(|(k, s)| (k, s.body)).collect();
         if replay.journal.as_deref() != Some(journal) {
@@ -161,7 +162,7 @@ impl Scalwsd {
         Some((state, puts))
     }
 
-    fn reload(&mut self, volume: &Volume, journal: &str, commit: u64) -> Result<ReloadAnswer, CallError> {
+    pub fn reload(&mut self, volume: &Volume, journal: &str, commit: u64) -> Result<ReloadAnswer, CallError> {
         let Some((state, _)) = Scalwsd::read(volume, journal, commit) else {
             return Err(CallError::Refused(format!("no commit {commit}")));
         };

@@ -1,0 +1,74 @@
+//! The `scalws-agent` executable.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn agent() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scalws-agent"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A folder in memory, removed at the end.
+fn volume() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").expect("/dev/shm is a tmpfs on every machine that runs these tests")
+}
+
+fn end(mut child: Child) -> Output {
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(10), "it ends within 10 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn it_asks_its_supervisor_seals_itself_and_ends_when_stdin_does() {
+    let dir = volume();
+    let mut child = agent()
+        .args(["--supervised", "--name", "replica-0", "--volume"])
+        .arg(dir.path())
+        .arg("--admin")
+        .arg(dir.path().join("admin.sock"))
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut stdin = child.stdin.take().unwrap();
+    for _ in 0..2 {
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, "{\"need\":\"addresses\"}\n");
+        stdin.write_all(b"not a line that it knows\n{\"addresses\":null}\n").unwrap();
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    let cores = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(cores.split_whitespace().nth(4), Some("0"), "{cores}");
+    drop(stdin);
+    let output = end(child);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn it_refuses_a_volume_that_is_not_in_memory_and_a_start_without_a_supervisor() {
+    // /proc is neither tmpfs nor ramfs.
+    let output = agent().args(["--supervised", "--volume", "/proc", "--admin", "/proc/a.sock"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("not memory-backed"), "{said}");
+    let dir = volume();
+    let output = agent().arg("--volume").arg(dir.path()).args(["--admin", "a.sock"]).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--supervised"));
+}
+
+#[test]
+fn its_help_shows_examples() {
+    let output = agent().arg("--help").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success());
+    for word in ["--volume", "--admin", "--status-socket", "Examples:", "curl --unix-socket"] {
+        assert!(said.contains(word), "{word} in {said}");
+    }
+}
