@@ -1,40 +1,382 @@
-//! The engine: changes in, differences out.
+//! The engine: changes in, differences out, at the cost of the change.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::claims::{Certificates, Claimant, Contender, HostKey, PathSlot};
+use crate::ledger::Ledger;
+use crate::needs::Needs;
+use crate::objects::{NamespacedName, Object};
 use crate::outcome::{Delta, Translation};
-use crate::plain::translate;
+use crate::output::Output;
+use crate::plain::host_claims;
+use crate::tls::TlsChoices;
+use crate::view::{Key, Stages, Unit, View};
 use crate::world::{Change, Settings, World};
+use crate::{backend, certificate, emit, host, output, parse, tls};
 
 /// Keeps a world and its translation, and tells what each change makes different.
+///
+/// After every step the translation equals [`crate::translate`] of the world. Units run in fixed stages; those run whose
+/// declared reads changed, and a unit whose result stays the same wakes nobody.
 #[derive(Debug)]
 pub struct Engine {
     world: World,
-    translation: Translation,
+    stages: Stages,
+    ledger: Ledger,
+    needs: Needs,
+    dependents: BTreeMap<Key, BTreeSet<Unit>>,
+    declared: BTreeMap<Unit, BTreeSet<Key>>,
+    registered: BTreeMap<NamespacedName, Registration>,
+    queue: BTreeSet<Unit>,
+    started: bool,
+    units_run: usize,
+}
+
+/// What an Ingress has in the indexes of claims.
+#[derive(Debug, Default, PartialEq)]
+struct Registration {
+    hosts: BTreeMap<HostKey, (Claimant, Certificates)>,
+    slots: BTreeSet<(PathSlot, Contender)>,
 }
 
 impl Engine {
-    /// Over an empty world.
+    /// Over an empty world. Nothing is translated before the first [`Engine::apply`], whose delta holds everything.
     pub fn new(settings: Settings) -> Engine {
-        let world = World::new(settings);
-        let translation = translate(&world);
-        Engine { world, translation }
+        Engine {
+            world: World::new(settings),
+            stages: Stages::default(),
+            ledger: Ledger::default(),
+            needs: Needs::default(),
+            dependents: BTreeMap::new(),
+            declared: BTreeMap::new(),
+            registered: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            started: false,
+            units_run: 0,
+        }
     }
 
     /// Takes in changes, in their order, as one step.
+    ///
+    /// The cost of an object is that of what depends on it, however large the world is. An IngressClass costs what all
+    /// its Ingresses cost; other settings cost what the whole world costs.
     pub fn apply(&mut self, changes: Vec<Change>) -> Delta {
-        changes.iter().for_each(|change| self.world.apply(change));
-        let next = translate(&self.world);
-        let delta = self.translation.difference(&next);
-        self.translation = next;
-        delta
+        self.units_run = 0;
+        let anew = !self.started
+            || changes.iter().any(|change| matches!(change, Change::Settings(new) if new != self.world.settings()));
+        if anew {
+            changes.iter().for_each(|change| self.world.apply(change));
+            return self.start_anew();
+        }
+        for change in &changes {
+            self.take(change);
+        }
+        self.run();
+        self.ledger.finish()
     }
 
     /// What the world comes to now.
     pub fn translation(&self) -> &Translation {
-        &self.translation
+        &self.ledger.translation
     }
 
     /// The world.
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// How many units the last step ran: the measure of what it cost.
+    pub fn units_run(&self) -> usize {
+        self.units_run
+    }
+
+    fn start_anew(&mut self) -> Delta {
+        let old = std::mem::take(&mut self.ledger.translation);
+        let world = std::mem::replace(&mut self.world, World::new(Settings::local(80, 443)));
+        let settings = world.settings().clone();
+        *self = Engine { world, started: true, ..Engine::new(Settings::local(80, 443)) };
+        for (name, fleet) in &settings.fleets {
+            let config = self.ledger.translation.fleets.entry(name.clone()).or_default();
+            config.resources.extend(emit::listeners(fleet).into_iter().map(|r| (r.id.clone(), r)));
+        }
+        self.queue.extend(self.world.ingress_keys().cloned().map(Unit::Parse));
+        self.run();
+        // The steps above are not what changed; the difference to the old translation is.
+        drop(self.ledger.finish());
+        old.difference(&self.ledger.translation)
+    }
+
+    /// Takes in one change and wakes the units that read what it changes.
+    fn take(&mut self, change: &Change) {
+        let (reference, new) = match change {
+            Change::Settings(_) => return,
+            Change::Put(object) => (object.reference(), Some(object)),
+            Change::Delete(reference) => (reference.clone(), None),
+        };
+        let old = self.world.get(&reference).cloned();
+        if old.as_ref() == new {
+            return;
+        }
+        self.world.apply(change);
+        for object in [old.as_ref(), new].into_iter().flatten() {
+            let key = object.key();
+            match object.as_ref() {
+                Object::Ingress(_) => drop(self.queue.insert(Unit::Parse(key))),
+                Object::IngressClass(class) => {
+                    self.touch(&Key::Class(class.metadata.name.clone()));
+                    self.touch(&Key::DefaultClass);
+                }
+                Object::Service(_) => self.touch(&Key::Service(key)),
+                Object::EndpointSlice(slice) => {
+                    if let Some(service) = slice.service() {
+                        self.touch(&Key::Slices(service));
+                    }
+                }
+                Object::Secret(_) => self.touch(&Key::Secret(key)),
+                Object::ConfigMap(_) | Object::Namespace(_) => {}
+            }
+        }
+    }
+
+    fn touch(&mut self, key: &Key) {
+        if let Some(units) = self.dependents.get(key) {
+            self.queue.extend(units.iter().cloned());
+        }
+    }
+
+    /// Replaces what a unit declares to read. Services and Secrets are read only while somebody asks for them.
+    fn declare(&mut self, unit: &Unit, keys: BTreeSet<Key>) {
+        let old = self.declared.remove(unit).unwrap_or_default();
+        for key in old.difference(&keys) {
+            if let Some(units) = self.dependents.get_mut(key) {
+                units.remove(unit);
+                if units.is_empty() {
+                    self.dependents.remove(key);
+                    self.queue.extend(source(key));
+                }
+            }
+        }
+        for key in keys.difference(&old) {
+            let units = self.dependents.entry(key.clone()).or_default();
+            if units.is_empty() {
+                self.queue.extend(source(key));
+            }
+            units.insert(unit.clone());
+        }
+        if !keys.is_empty() {
+            self.declared.insert(unit.clone(), keys);
+        }
+    }
+
+    fn run(&mut self) {
+        // Units wake only later units, so each runs once.
+        while let Some(unit) = self.queue.pop_first() {
+            self.units_run += 1;
+            match &unit {
+                Unit::Parse(key) => self.parse(&unit, key),
+                Unit::Backend(key) => self.backend(&unit, key),
+                Unit::Certificate(key) => self.certificate(&unit, key),
+                Unit::Tls(key) => self.tls(&unit, key),
+                Unit::Host(_, key) => self.host(&unit, key),
+                Unit::Output(key) => self.output(&unit, key),
+            }
+            debug_assert!(self.queue.first().is_none_or(|next| *next > unit), "{unit:?} woke an earlier unit");
+        }
+        self.needs.settle(&self.stages, &mut self.ledger);
+    }
+
+    fn parse(&mut self, unit: &Unit, key: &NamespacedName) {
+        let exists = self.world.ingress(key).is_some();
+        let refs = if exists { unit.refs(&self.world, &self.stages) } else { BTreeSet::new() };
+        self.declare(unit, refs);
+        let new = parse::parse(&View::new(&self.world, &self.stages, unit), key);
+        if self.stages.parsed.get(key).map(Arc::as_ref) == new.as_ref() {
+            return;
+        }
+        let ours = new.is_some();
+        match new {
+            Some(new) => drop(self.stages.parsed.insert(key.clone(), Arc::new(new))),
+            None => drop(self.stages.parsed.remove(key)),
+        }
+        for later in [Unit::Tls(key.clone()), Unit::Output(key.clone())] {
+            let refs = if ours { later.refs(&self.world, &self.stages) } else { BTreeSet::new() };
+            self.declare(&later, refs);
+            self.queue.insert(later);
+        }
+    }
+
+    fn backend(&mut self, unit: &Unit, key: &NamespacedName) {
+        if !self.dependents.contains_key(&Key::Backend(key.clone())) {
+            self.declare(unit, BTreeSet::new());
+            if self.stages.backends.remove(key).is_some() {
+                self.needs.service_changed(key);
+            }
+            return;
+        }
+        self.declare(unit, unit.refs(&self.world, &self.stages));
+        let new = backend::read(&View::new(&self.world, &self.stages, unit), key);
+        let old = self.stages.backends.insert(key.clone(), new.clone());
+        if old.as_ref() != Some(&new) {
+            self.needs.service_changed(key);
+        }
+        // Ingresses look at the shape alone: endpoints that come and go wake none of them.
+        if old.is_none_or(|old| old.shape != new.shape) {
+            self.touch(&Key::Backend(key.clone()));
+        }
+    }
+
+    fn certificate(&mut self, unit: &Unit, key: &NamespacedName) {
+        if !self.dependents.contains_key(&Key::Certificate(key.clone())) {
+            self.declare(unit, BTreeSet::new());
+            if self.stages.certificates.remove(key).is_some() {
+                self.needs.secret_changed(key);
+            }
+            return;
+        }
+        self.declare(unit, unit.refs(&self.world, &self.stages));
+        let new = certificate::read(View::new(&self.world, &self.stages, unit).secret(key));
+        let old = self.stages.certificates.insert(key.clone(), new.clone());
+        if old.as_ref() != Some(&new) {
+            self.needs.secret_changed(key);
+            self.touch(&Key::Certificate(key.clone()));
+        }
+    }
+
+    fn tls(&mut self, unit: &Unit, key: &NamespacedName) {
+        let new = tls::choose(&View::new(&self.world, &self.stages, unit), key);
+        if self.stages.tls.get(key).map(Arc::as_ref) != new.as_ref() {
+            match new {
+                Some(new) => drop(self.stages.tls.insert(key.clone(), Arc::new(new))),
+                None => drop(self.stages.tls.remove(key)),
+            }
+            self.touch(&Key::Tls(key.clone()));
+        }
+        self.register(key);
+    }
+
+    /// Brings the indexes of claims up to date with one Ingress.
+    fn register(&mut self, key: &NamespacedName) {
+        let mut new = Registration::default();
+        if let Some(parsed) = self.stages.parsed.get(key) {
+            let nothing = TlsChoices::default();
+            let choices = self.stages.tls.get(key).map_or(&nothing, Arc::as_ref);
+            let hosts = host_claims(parsed, choices);
+            new.hosts.extend(hosts.map(|(host, claimant, certificates)| (host, (claimant, certificates))));
+            new.slots.extend(parsed.slots());
+        }
+        let old = self.registered.remove(key).unwrap_or_default();
+        let mut hosts = BTreeSet::new();
+        for (host, claim) in &old.hosts {
+            if new.hosts.get(host) != Some(claim) {
+                self.stages.claims.remove_host(host, &claim.0);
+                hosts.insert(host.clone());
+            }
+        }
+        for (host, claim) in &new.hosts {
+            if old.hosts.get(host) != Some(claim) {
+                self.stages.claims.add_host(host.clone(), claim.0.clone(), &claim.1);
+                hosts.insert(host.clone());
+            }
+        }
+        for host in hosts {
+            self.touch(&Key::Claims(host.clone()));
+            self.queue.insert(Unit::host(host));
+        }
+        for (slot, contender) in old.slots.difference(&new.slots) {
+            if self.stages.claims.remove_path(slot, contender) {
+                self.touch(&Key::Path(slot.clone()));
+            }
+        }
+        for (slot, contender) in new.slots.difference(&old.slots) {
+            if self.stages.claims.add_path(slot.clone(), contender.clone()) {
+                self.touch(&Key::Path(slot.clone()));
+            }
+        }
+        if new != Registration::default() {
+            self.registered.insert(key.clone(), new);
+        }
+    }
+
+    fn host(&mut self, unit: &Unit, key: &HostKey) {
+        let claimed = self.stages.claims.host(key).is_some();
+        let refs = if claimed { unit.refs(&self.world, &self.stages) } else { BTreeSet::new() };
+        self.declare(unit, refs);
+        let new = if claimed { host::decide(&View::new(&self.world, &self.stages, unit), key) } else { None };
+        let old = self.stages.hosts.get(key).cloned();
+        if old.as_deref() == new.as_ref() {
+            return;
+        }
+        let settings = self.world.settings().fleets.get(&key.fleet).cloned();
+        if let Some(settings) = &settings {
+            for id in emit::host_ids(key, settings) {
+                self.ledger.resource(&key.fleet, &id, None);
+            }
+            for resource in new.iter().flat_map(|state| emit::host(key, state, settings)) {
+                let id = resource.id.clone();
+                self.ledger.resource(&key.fleet, &id, Some(resource));
+            }
+        }
+        let served = |state: Option<&host::HostState>| {
+            let state = state.filter(|state| state.first.is_some());
+            state.and_then(|state| state.tls.as_ref()).map(|tls| tls.certificates.clone()).unwrap_or_default()
+        };
+        for certificate in served(new.as_ref()) {
+            self.needs.certificate(&key.fleet, &certificate, true);
+        }
+        for certificate in served(old.as_deref()) {
+            self.needs.certificate(&key.fleet, &certificate, false);
+        }
+        match new {
+            Some(new) => drop(self.stages.hosts.insert(key.clone(), Arc::new(new))),
+            None => drop(self.stages.hosts.remove(key)),
+        }
+        self.touch(&Key::Host(key.clone()));
+    }
+
+    fn output(&mut self, unit: &Unit, key: &NamespacedName) {
+        let new = output::output(&View::new(&self.world, &self.stages, unit), key);
+        let old = self.stages.outputs.remove(key);
+        if old.as_deref() == new.as_ref() {
+            self.stages.outputs.extend(old.map(|old| (key.clone(), old)));
+            return;
+        }
+        self.count(new.as_ref(), true);
+        self.count(old.as_deref(), false);
+        if let Some(old) = &old
+            && let Some(fleet) = &old.fleet
+        {
+            let stays = |id| new.as_ref().is_some_and(|new| new.fleet == old.fleet && new.fragments.contains_key(id));
+            for id in old.fragments.keys().filter(|id| !stays(id)) {
+                self.ledger.resource(fleet, id, None);
+            }
+        }
+        let draft = new.as_ref().map(|new| Arc::clone(&new.draft));
+        self.ledger.draft(&output::reference(key), draft);
+        if let Some(new) = new {
+            if let Some(fleet) = &new.fleet {
+                for (id, resource) in &new.fragments {
+                    self.ledger.resource(fleet, id, Some(resource.clone()));
+                }
+            }
+            self.stages.outputs.insert(key.clone(), Arc::new(new));
+        }
+    }
+
+    fn count(&mut self, output: Option<&Output>, more: bool) {
+        let Some(output) = output else { return };
+        if let Some(fleet) = &output.fleet {
+            output.pools.iter().for_each(|pool| self.needs.pool(fleet, pool, more));
+        }
+        output.backends.iter().for_each(|backend| self.needs.backend(backend, more));
+    }
+}
+
+/// The unit that makes what a key stands for, for units that exist only while somebody asks.
+fn source(key: &Key) -> Option<Unit> {
+    match key {
+        Key::Backend(key) => Some(Unit::Backend(key.clone())),
+        Key::Certificate(key) => Some(Unit::Certificate(key.clone())),
+        _ => None,
     }
 }
