@@ -16,7 +16,7 @@ impl Faults {
         {
             let kill_at = std::env::var("SCALWS_FAULT").ok();
             let kill_at = kill_at.and_then(|text| text.strip_prefix("kill@").and_then(|n| n.parse().ok()));
-            return Faults { effects: 0, kill_at };
+            Faults { effects: 0, kill_at }
         }
         #[cfg(not(feature = "faults"))]
         Faults::default()

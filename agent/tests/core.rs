@@ -265,6 +265,20 @@ fn an_equal_root_at_a_new_generation_is_journaled_without_a_reload() {
 }
 
 #[test]
+fn an_empty_configuration_on_an_empty_volume_is_loaded_once() {
+    let mut world = World::new();
+    let root = root_of(&Wanted::new());
+    world.feed(Input::Adopt { version: Version::new(1, 1), root });
+    assert_eq!(world.core.facts().applied, Some((Version::new(1, 1), root)));
+    assert_eq!(world.scalwsd.config().commit, 1);
+    assert_eq!(world.core.facts().scalwsd, ScalwsdState::Ready);
+    world.assert_in_step();
+    world.feed(Input::Adopt { version: Version::new(2, 1), root });
+    assert_eq!(world.core.facts().applied, Some((Version::new(2, 1), root)));
+    assert_eq!(world.scalwsd.config().commit, 1);
+}
+
+#[test]
 fn a_body_that_a_journal_may_not_hold_is_refused() {
     let mut world = World::new();
     for body in ["{ }", "{}\n", "{", "{\"a\":\"\u{1}\"}"] {

@@ -311,10 +311,13 @@ impl ConfigLane {
             out.push(Effect::Reload { journal: self.journal.clone(), commit: head.commit });
             return;
         }
-        if self.scalwsd_runs_head()
+        if (self.head.is_none() || self.scalwsd_runs_head())
             && let Some((version, root)) = self.adoption.take()
         {
             self.do_adopt(version, root, out);
+            if self.phase != Phase::Idle {
+                return;
+            }
         }
         if let Some(transfer) = self.waiting.take() {
             return self.start(transfer, out);

@@ -1,10 +1,10 @@
 //! The way of one configuration: planned, journaled, tried, read back, accepted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use journal::admin::{ConfigAnswer, ReloadAnswer};
 use journal::record::encode_transaction;
-use journal::{Digest, Head, Key, Record};
+use journal::{Digest, Head, Key, Record, Stored};
 use push::Version;
 use push::agent_session::{Timings, Transfer};
 
@@ -50,8 +50,19 @@ impl ConfigLane {
                 out.push(Effect::WriteKey { digest, bytes });
             }
         }
+        self.begin_work(version, transfer.root, changes, out);
+    }
+
+    /// Journals the changes and tries them.
+    fn begin_work(
+        &mut self,
+        version: Version,
+        root: Digest,
+        changes: BTreeMap<Key, Option<Stored>>,
+        out: &mut Vec<Effect>,
+    ) {
         self.last_commit += 1;
-        let head = Head { commit: self.last_commit, version: pair(version), root: transfer.root };
+        let head = Head { commit: self.last_commit, version: pair(version), root };
         let records = changes.iter().map(|(key, change)| match change {
             Some(stored) => {
                 Record::Put { key: key.clone(), secrets: stored.secrets.clone(), body: stored.body.clone() }
@@ -221,6 +232,11 @@ impl ConfigLane {
     pub(super) fn do_adopt(&mut self, version: Version, root: Digest, out: &mut Vec<Effect>) {
         if let Some(fenced) = self.fence(version, root) {
             return self.refuse(version, root, refusals::FENCED, fenced, false, out);
+        }
+        if self.head.is_none() && self.tree.root() == root {
+            // An empty configuration on an empty volume: loaded once, so that scalwsd has accepted something.
+            self.cut_to(self.settled, out);
+            return self.begin_work(version, root, BTreeMap::new(), out);
         }
         let Some(head) = self.head.filter(|head| head.root == root && self.absent.is_empty()) else {
             let message = "another root is held".to_owned();

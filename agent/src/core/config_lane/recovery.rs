@@ -14,7 +14,7 @@ impl ConfigLane {
         let (Some(up), Some(work)) = (&self.up, &self.work) else { return };
         let runs = up.root == work.head.root
             && (up.commit == work.head.commit && up.journal.as_deref() == Some(&*self.journal)
-                || work.changes.is_empty());
+                || work.changes.is_empty() && self.head.is_some());
         if runs {
             return self.accept(out);
         }
