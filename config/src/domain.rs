@@ -59,7 +59,9 @@ impl FromStr for Domain {
     /// Reads a domain; upper case and one trailing dot are normalised away (RFC 4343, RFC 1034 section 3.1).
     fn from_str(text: &str) -> Result<Domain, DomainError> {
         let fail = |why| Err(DomainError { text: text.chars().take(300).collect(), why });
-        let lower = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        // The catch-all is no name, so no dot can end it.
+        let undotted = text.strip_suffix('.').filter(|rest| !rest.ends_with('*'));
+        let lower = undotted.unwrap_or(text).to_ascii_lowercase();
         if lower == "*" {
             return Ok(Domain::any());
         }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{Body, Domain, Kind, ListenerName, Match, Resource, ResourceId};
 
 /// The object that a resource came from; refusals are reported on it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectRef {
     /// The kind as in its manifest, such as `Ingress`.
@@ -26,7 +27,7 @@ impl fmt::Display for ObjectRef {
 }
 
 /// The frozen part of a fragment: where it is served and which requests it claims.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
     /// The listeners it is served on, sorted.
@@ -38,7 +39,7 @@ pub struct Claims {
 }
 
 /// Why a resource travels without its body: its claims stay and answer 503.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Withheld {
     /// A stable word for programs, such as `AnnotationRefused` or `Condemned`.
@@ -48,7 +49,7 @@ pub struct Withheld {
 }
 
 /// What the bytes of every resource hold: one compact JSON object. Fields at their default are not written.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Envelope {
     /// The lowest schema version that can express this body; 1 is not written.
@@ -65,6 +66,7 @@ pub struct Envelope {
     pub withheld: Option<Withheld>,
     /// The body, unread. See [`Body`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Value>")]
     pub body: Option<Box<RawValue>>,
 }
 

@@ -1,5 +1,6 @@
 //! The bodies: what each kind of resource says. Unknown fields are errors; fields at their default are not written.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{CertificateName, Kind, MemberSetName, PolicyName, PoolName, SecretDigest};
@@ -26,7 +27,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// What speaks on a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ListenerProtocol {
     /// HTTP/1.1 and HTTP/2 by prior knowledge, without TLS.
@@ -38,7 +39,7 @@ pub enum ListenerProtocol {
 }
 
 /// What a handshake for a name that no host covers gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownName {
     /// The default certificate; the request then answers 404.
@@ -49,7 +50,7 @@ pub enum UnknownName {
 }
 
 /// A port that is open.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListenerBody {
     /// What speaks on it.
@@ -66,7 +67,7 @@ pub struct ListenerBody {
 }
 
 /// One domain on one listener.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostBody {
     /// The namespace that owns the domain on this listener.
@@ -77,7 +78,7 @@ pub struct HostBody {
 }
 
 /// How a host handles TLS.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum HostTls {
     /// TLS ends here and HTTP is routed.
@@ -107,7 +108,7 @@ pub enum HostTls {
 }
 
 /// Client certificates (not built yet in `scalwsd`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientAuth {
     /// The digest of the PEM file with the authorities.
@@ -118,7 +119,7 @@ pub struct ClientAuth {
 }
 
 /// What the routes of a fragment do: one entry for each match of the claims, in the same order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FragmentBody {
     /// By the number of the match.
@@ -126,7 +127,7 @@ pub struct FragmentBody {
 }
 
 /// What happens to a request that a match won.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RouteAction {
     /// Forward, redirect or answer.
@@ -143,7 +144,7 @@ pub struct RouteAction {
 }
 
 /// The redirect from http to https: the same host and path-and-query.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToHttps {
     /// 301, 302, 303, 307 or 308.
@@ -153,7 +154,7 @@ pub struct ToHttps {
 }
 
 /// The main thing that a route does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Action {
     /// To a pool.
@@ -165,7 +166,7 @@ pub enum Action {
 }
 
 /// Forwarding to weighted shares.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForwardAction {
     /// At least one. A weight of 0 gets nothing; if all are 0 the answer is 500 (Gateway API, HTTPBackendRef.weight).
@@ -187,6 +188,20 @@ pub struct ForwardAction {
     pub retries: u8,
 }
 
+impl ForwardAction {
+    /// Forwarding to these shares, with nothing changed and everything else at its default.
+    pub fn to(shares: Vec<Share>) -> ForwardAction {
+        ForwardAction {
+            shares,
+            path: None,
+            host: None,
+            request_headers: HeaderChanges::default(),
+            timeouts: Timeouts::default(),
+            retries: two(),
+        }
+    }
+}
+
 fn two() -> u8 {
     2
 }
@@ -196,7 +211,7 @@ fn is_two(n: &u8) -> bool {
 }
 
 /// One share of a route's traffic.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Share {
     /// To a pool.
@@ -216,7 +231,7 @@ pub enum Share {
 }
 
 /// How the path changes before it is forwarded. The query stays.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum PathRewrite {
     /// The whole path.
@@ -228,7 +243,7 @@ pub enum PathRewrite {
 }
 
 /// A redirect. Parts that are not given stay as in the request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.
@@ -248,7 +263,7 @@ pub struct Redirect {
 }
 
 /// The path of a redirect.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum RedirectPath {
     /// The whole path; the query is kept.
@@ -258,7 +273,7 @@ pub enum RedirectPath {
 }
 
 /// Changes to headers, in this order: remove, set, add. Names are lower case.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HeaderChanges {
     /// Names to remove.
@@ -273,7 +288,7 @@ pub struct HeaderChanges {
 }
 
 /// Times in milliseconds; 0 means without limit, not given means the proxy's default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Timeouts {
     /// To a connection with the upstream (default 5,000).
@@ -288,7 +303,7 @@ pub struct Timeouts {
 }
 
 /// What is spoken to the members of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
     /// HTTP/1.1.
@@ -301,7 +316,7 @@ pub enum UpstreamProtocol {
 }
 
 /// Where the members of a pool come from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum MemberSource {
     /// A member set of the member lane.
@@ -316,7 +331,7 @@ pub enum MemberSource {
 }
 
 /// TLS towards the members of a pool. The certificate is always verified.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BackendTls {
     /// The name that the certificate must cover, and the SNI.
@@ -327,7 +342,7 @@ pub struct BackendTls {
 }
 
 /// A policy over a member set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PoolBody {
     /// Where the members come from.
@@ -341,7 +356,7 @@ pub struct PoolBody {
 }
 
 /// A certificate and the digest of its private key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CertificateBody {
     /// The chain in PEM, leaf first.
@@ -351,7 +366,7 @@ pub struct CertificateBody {
 }
 
 /// A policy that several routes share. No kind of policy is built yet, so every one fails closed in `scalwsd`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyBody {
     /// Addresses that are let in, as CIDR; all others get 403.

@@ -15,7 +15,11 @@ pub mod limits;
 mod load;
 mod matching;
 mod name;
+mod reference;
 mod resource;
+mod schema;
+mod standalone;
+mod standalone_resources;
 mod text;
 mod typed_name;
 
@@ -35,5 +39,8 @@ pub use name::{
     CertificateName, FragmentName, HostName, Kind, ListenerName, MemberSetName, Name, NameError, PolicyName, PoolName,
     Transport,
 };
+pub use reference::{reference_markdown, schema_json};
 pub use resource::{Resource, ResourceId, SecretDigest};
+pub use standalone::{FileCertificate, FileHost, FileListener, FilePool, FileRoute, StandaloneFile};
+pub use standalone_resources::{Standalone, StandaloneFiles};
 pub use typed_name::TypedName;

@@ -70,6 +70,10 @@ fn read_envelope(id: &ResourceId, bytes: &[u8]) -> Result<(TypedName, Envelope),
     if let Some(at) = bytes.iter().position(|b| *b < 0x20) {
         return Err(format!("a control byte at offset {at}; one line of compact JSON is expected"));
     }
+    // The JSON library would read a list as an object's fields in their order. There is one form only.
+    if bytes.first() != Some(&b'{') {
+        return Err("it is not a JSON object".to_owned());
+    }
     let envelope = Envelope::decode(id, bytes).map_err(|e| e.why)?;
     check_envelope(&name, &envelope)?;
     Ok((name, envelope))
@@ -84,6 +88,9 @@ fn read_body(name: &TypedName, claims: Option<&Claims>, v: u32, text: &str) -> S
     }
     if text.len() > BODY_BYTES_MAX {
         return not_live(CODE_INVALID, &format!("a body of {} bytes is more than {BODY_BYTES_MAX}", text.len()));
+    }
+    if !text.starts_with('{') {
+        return not_live(CODE_INVALID, "the body is not a JSON object");
     }
     let body = match Body::from_json(name.kind(), text) {
         Ok(body) => body,

@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One way to match a request. All parts that are given must hold.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Match {
     /// What the path must be.
@@ -24,7 +25,7 @@ pub struct Match {
 }
 
 /// How a path is compared. Paths start with `/`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum PathMatch {
     /// Equal, byte for byte.
@@ -36,12 +37,12 @@ pub enum PathMatch {
 }
 
 /// An HTTP method as it is written in a request (RFC 9110 section 9): a token, case-sensitive.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Method(pub String);
 
 /// How a header or parameter value is compared.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum ValueMatch {
     /// Equal, byte for byte.
@@ -53,7 +54,7 @@ pub enum ValueMatch {
 }
 
 /// A header that must be there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderMatch {
     /// The name in lower case.
@@ -63,7 +64,7 @@ pub struct HeaderMatch {
 }
 
 /// A query parameter that must be there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueryMatch {
     /// The name, compared after percent-decoding, case-sensitive.
@@ -74,7 +75,7 @@ pub struct QueryMatch {
 
 /// The place of a match in the total order of its host: the greatest rank is tried first, then the oldest, then the
 /// smallest tie. The translator decides what a rank means, so the router never has to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderKey {
     /// Compared from the left; greater comes first; a missing number is 0.
