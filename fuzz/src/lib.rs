@@ -6,6 +6,8 @@ mod config_load;
 mod journal_damage;
 mod journal_replay;
 mod manifest;
+mod push_pair;
+mod push_server;
 mod router_paths;
 mod wire;
 
@@ -24,6 +26,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "journal-replay", run: journal_replay::run },
     Target { name: "journal-damage", run: journal_damage::run },
     Target { name: "manifest", run: manifest::run },
+    Target { name: "push-pair", run: push_pair::run },
+    Target { name: "push-server", run: push_server::run },
     Target { name: "router-paths", run: router_paths::run },
     Target { name: "wire", run: wire::run },
 ];
