@@ -32,7 +32,7 @@ proptest! {
 
     #[test]
     fn change_by_change_gives_what_the_whole_world_gives(
-        steps in prop::collection::vec(prop::collection::vec(change(), 1..4), 1..24)
+        steps in prop::collection::vec(prop::collection::vec(change(), 1..4), 1..40)
     ) {
         let mut engine = Engine::new(settings(true, false));
         let mut world = World::new(settings(true, false));

@@ -43,10 +43,29 @@ pub(crate) fn object(value: Value) -> Arc<Object> {
     Arc::new(Object::from_value(value).unwrap())
 }
 
-pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "c"];
-const HOSTS: [Option<&str>; 6] =
-    [Some("h1.x.io"), Some("h2.x.io"), Some("*.x.io"), Some("deep.h1.x.io"), Some("*.h1.x.io"), None];
-const CLASSES: [Option<&str>; 6] = [Some("nginx"), Some("nginx"), Some("other"), Some("foreign"), Some("lost"), None];
+// Crowded on purpose: most objects meet on one host of one namespace, so that every stage has something to decide.
+pub(crate) const NAMESPACES: [&str; 5] = ["a", "a", "a", "b", "c"];
+const HOSTS: [Option<&str>; 8] = [
+    Some("h1.x.io"),
+    Some("h1.x.io"),
+    Some("h1.x.io"),
+    Some("h2.x.io"),
+    Some("*.x.io"),
+    Some("deep.h1.x.io"),
+    Some("*.h1.x.io"),
+    None,
+];
+const CLASSES: [Option<&str>; 9] = [
+    Some("nginx"),
+    Some("nginx"),
+    Some("nginx"),
+    Some("nginx"),
+    Some("nginx"),
+    Some("other"),
+    Some("foreign"),
+    Some("lost"),
+    None,
+];
 
 fn backend() -> impl Strategy<Value = Value> {
     (0..5usize, 0..6usize).prop_map(|(service, port)| {
@@ -66,8 +85,8 @@ fn backend() -> impl Strategy<Value = Value> {
 
 fn rule() -> impl Strategy<Value = Value> {
     let path = (
-        prop::sample::select(vec!["/", "/p", "/p/", "/p/q"]),
-        prop::sample::select(vec!["Exact", "Prefix", "ImplementationSpecific"]),
+        prop::sample::select(vec!["/", "/p", "/p", "/p/"]),
+        prop::sample::select(vec!["Exact", "Prefix", "Prefix", "ImplementationSpecific"]),
         backend(),
     )
         .prop_map(|(path, kind, backend)| json!({"path": path, "pathType": kind, "backend": backend}));
@@ -91,7 +110,7 @@ fn tls() -> impl Strategy<Value = Value> {
 
 fn annotations() -> impl Strategy<Value = Value> {
     prop_oneof![
-        6 => Just(json!({})),
+        12 => Just(json!({})),
         1 => Just(json!({"nginx.ingress.kubernetes.io/auth-url": "http://x"})),
         1 => Just(json!({"nginx.ingress.kubernetes.io/ssl-redirect": "false"})),
         1 => Just(json!({"nginx.ingress.kubernetes.io/force-ssl-redirect": "true"})),
@@ -232,8 +251,8 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
         1 => class(),
     ];
     prop_oneof![
-        12 => put.prop_map(|value| Change::Put(object(value))),
-        5 => delete().prop_map(Change::Delete),
+        40 => put.prop_map(|value| Change::Put(object(value))),
+        10 => delete().prop_map(Change::Delete),
         1 => any::<(bool, bool)>().prop_map(|(both, loopback)| Change::Settings(settings(both, loopback))),
     ]
 }
