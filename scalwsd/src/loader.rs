@@ -29,7 +29,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// Where the configuration comes from.
 pub enum Source {
     /// The journal on a volume.
-    Volume(Follower),
+    Volume(Box<Follower>),
     /// A hand-written file.
     File(StandAlone),
 }

@@ -86,7 +86,7 @@ pub async fn run(options: &Run) -> anyhow::Result<()> {
     let (follower, accepted) = Follower::open(&journal).with_context(|| journal.display().to_string())?;
     let keys = Keys::Folder(options.volume.join(KEYS_FOLDER));
     let rules = AddressRules::of_this_machine(common.allow_loopback);
-    let worker = Worker::new(Source::Volume(follower), keys, sockets, rules, metrics, log)?;
+    let worker = Worker::new(Source::Volume(Box::new(follower)), keys, sockets, rules, metrics, log)?;
     // An accepted state that does not load is a bug of somebody's; the agent finds out and sends another one.
     if let Err(error) = worker.loader.load_volume(accepted, Some(options.volume.join(MEMBERS_FILE))).await {
         tracing::error!(%error, "the accepted state of the volume cannot be loaded");

@@ -1,0 +1,124 @@
+//! Requests that could mean two things are refused, and nothing of them reaches a backend.
+
+use crate::backend::Backend;
+use crate::client::{H2, connect, raw, send};
+use crate::site::Site;
+
+fn statuses(answers: &str) -> Vec<&str> {
+    answers.match_indices("HTTP/1.").filter_map(|(at, _)| answers.get(at + 9..at + 12)).collect()
+}
+
+#[tokio::test]
+async fn ambiguous_requests_are_refused_and_the_connection_ends() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("*", &[backend.address.clone()], |_| {}).await;
+    let smuggled = "GET /smuggled HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    for (what, status, head) in [
+        (
+            "two lengths",
+            "400",
+            "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "two lengths, turned",
+            "400",
+            "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "another coding",
+            "501",
+            "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "two codings",
+            "501",
+            "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "coding at the wrong end",
+            "400",
+            "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "two different lengths",
+            "400",
+            "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd",
+        ),
+        ("a list of lengths", "400", "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4, 4\r\n\r\nabcd"),
+        ("a signed length", "400", "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: +4\r\n\r\nabcd"),
+        ("no Host", "400", "GET / HTTP/1.1\r\n\r\n"),
+        ("no Host in 1.0", "400", "GET / HTTP/1.0\r\n\r\n"),
+        ("two Hosts", "400", "GET / HTTP/1.1\r\nHost: a.example\r\nHost: a.example\r\n\r\n"),
+        ("an empty Host", "400", "GET / HTTP/1.1\r\nHost:\r\n\r\n"),
+        ("a user in Host", "400", "GET / HTTP/1.1\r\nHost: x@a.example\r\n\r\n"),
+        ("target and Host differ", "400", "GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"),
+        ("target of another scheme", "400", "GET https://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"),
+        ("a fragment", "400", "GET /a#b HTTP/1.1\r\nHost: a.example\r\n\r\n"),
+        ("asterisk form", "400", "OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n"),
+        ("a tunnel", "405", "CONNECT a.example:80 HTTP/1.1\r\nHost: a.example:80\r\n\r\n"),
+        ("space before the colon", "400", "GET / HTTP/1.1\r\nHost : a.example\r\n\r\n"),
+        ("a folded line", "400", "GET / HTTP/1.1\r\nHost: a.example\r\nX: a\r\n b\r\n\r\n"),
+        ("a control character", "400", "GET / HTTP/1.1\r\nHost: a.example\r\nX: a\0b\r\n\r\n"),
+    ] {
+        let answer = raw(site.http, format!("{head}{smuggled}").as_bytes()).await;
+        assert_eq!(statuses(&answer), [status], "{what}: {answer}");
+    }
+    assert_eq!(backend.requests(), 0);
+}
+
+#[tokio::test]
+async fn a_refused_request_behind_a_good_one_does_not_touch_the_good_one() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    let good = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    let bad = "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let answer = raw(site.http, [good, bad, good].concat().as_bytes()).await;
+    assert_eq!(statuses(&answer), ["200", "400"], "{answer}");
+    assert_eq!(backend.requests(), 1);
+}
+
+#[tokio::test]
+async fn paths_that_two_servers_may_read_differently_are_refused() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    for path in ["/%00", "/../x", "/a%", "/a%zz"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        let reply = send(&mut connect(site.http).await, &request).await;
+        assert_eq!(reply.status, 400, "{path}");
+    }
+    assert_eq!(backend.requests(), 0);
+}
+
+#[tokio::test]
+async fn only_websocket_upgrades_and_others_are_ignored() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    let request = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n";
+    let reply = send(&mut connect(site.http).await, request).await;
+    assert_eq!(reply.status, 200);
+    for gone in ["upgrade", "http2-settings", "connection"] {
+        assert_eq!(reply.saw(gone), [] as [&str; 0], "{gone}");
+    }
+}
+
+#[tokio::test]
+async fn http_2_requests_with_two_authorities_are_refused() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    let mut h2 = H2::over(connect(site.http).await).await;
+    let request = http::Request::get("http://a.example/").header("host", "b.example");
+    let (reply, _) = h2.send(request.body(http_body_util::Full::default()).unwrap()).await;
+    assert_eq!(reply.status, 400);
+    assert_eq!(h2.get("http://a.example/").await.status, 200, "other requests of the connection go on");
+    assert_eq!(backend.requests(), 1);
+}
+
+#[tokio::test]
+async fn absolute_targets_that_agree_are_served() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    let request = "GET http://a.example/x?y HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    let reply = send(&mut connect(site.http).await, request).await;
+    assert_eq!(reply.echo()["target"], "/x?y");
+}
