@@ -23,7 +23,7 @@ async fn until(condition: impl Fn() -> bool) {
 #[tokio::test]
 async fn requests_under_way_end_and_their_connections_close() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let mut busy = connect(site.http).await;
     within(busy.write_all(b"GET /gate HTTP/1.1\r\nHost: a.example\r\n\r\n")).await.unwrap();
     let mut h2 = H2::over(connect(site.http).await).await;
@@ -51,7 +51,7 @@ async fn requests_under_way_end_and_their_connections_close() {
 #[tokio::test]
 async fn the_drain_time_is_a_limit() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let mut busy = connect(site.http).await;
     within(busy.write_all(b"GET /hang HTTP/1.1\r\nHost: a.example\r\n\r\n")).await.unwrap();
     until(|| backend.requests() == 1).await;
@@ -76,7 +76,7 @@ async fn a_draining_proxy_is_not_ready_and_accepts_nothing() {
 #[tokio::test]
 async fn another_worker_serves_what_was_accepted() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let other = site.another_worker().await;
     assert_eq!(other.loader.config().await.root, site.worker.loader.config().await.root);
     assert_ne!(other.loader.config().await.start, site.worker.loader.config().await.start);

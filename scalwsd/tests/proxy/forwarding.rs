@@ -13,7 +13,7 @@ use crate::site::{Site, act, forward_to, fragment, fragment_of, host, pool, term
 #[tokio::test]
 async fn http_1_is_forwarded_with_what_the_upstream_needs_to_know() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let mut stream = connect(site.http).await;
     let request = format!(
         "POST /p%2fq?x=1 HTTP/1.1\r\nHost: A.example:{}\r\nContent-Length: 5\r\nX-Forwarded-For: 6.6.6.6\r\nConnection: x-a\r\nX-A: 1\r\nTE: gzip\r\n\r\nhello",
@@ -41,7 +41,7 @@ async fn http_1_is_forwarded_with_what_the_upstream_needs_to_know() {
 #[tokio::test]
 async fn headers_of_one_hop_do_not_come_back_from_the_upstream() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let reply = get(site.http, "a.example", "/hopby").await;
     assert_eq!((reply.header("x-kept"), reply.header("x-mine"), reply.header("keep-alive")), (Some("1"), None, None));
 }
@@ -49,7 +49,7 @@ async fn headers_of_one_hop_do_not_come_back_from_the_upstream() {
 #[tokio::test]
 async fn http_2_by_prior_knowledge_is_forwarded_as_http_1() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let mut h2 = H2::over(connect(site.http).await).await;
     let request = Request::post("http://a.example/x").body(Full::new(Bytes::from("hello"))).unwrap();
     let (reply, _) = h2.send(request).await;
@@ -60,7 +60,7 @@ async fn http_2_by_prior_knowledge_is_forwarded_as_http_1() {
 
 async fn h2_site(backend: &Backend) -> Site {
     let mut site = Site::new().await;
-    site.members("grpc", &[backend.address.clone()]);
+    site.members("grpc", &[&backend.address]);
     let ports = [site.http, site.https];
     let forward = act(Action::Forward(forward_to("grpc")));
     let edits = [
@@ -104,7 +104,7 @@ async fn http_1_reaches_members_that_speak_http_2() {
 #[tokio::test]
 async fn bodies_are_streamed_both_ways() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let mut stream = connect(site.http).await;
     within(stream.write_all(b"GET /stream HTTP/1.1\r\nHost: a.example\r\n\r\n")).await.unwrap();
     let mut seen = Vec::new();
@@ -120,7 +120,7 @@ async fn bodies_are_streamed_both_ways() {
 #[tokio::test]
 async fn a_client_that_waits_for_100_gets_it_when_its_body_is_wanted() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let mut stream = connect(site.http).await;
     let head = "POST / HTTP/1.1\r\nHost: a.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
     let first = send(&mut stream, head).await;
@@ -133,7 +133,7 @@ async fn a_client_that_waits_for_100_gets_it_when_its_body_is_wanted() {
 #[tokio::test]
 async fn head_requests_have_no_body_and_keep_the_connection() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let mut stream = connect(site.http).await;
     within(stream.write_all(b"HEAD / HTTP/1.1\r\nHost: a.example\r\n\r\nGET /nowhere HTTP/1.1\r\nHost: b\r\n\r\n"))
         .await
@@ -149,7 +149,7 @@ async fn head_requests_have_no_body_and_keep_the_connection() {
 #[tokio::test]
 async fn routes_change_path_host_and_headers() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.members("s", &[backend.address.clone()]);
+    site.members("s", &[&backend.address]);
     let pair = |n: &str, v: &str| (n.to_owned(), v.to_owned());
     let mut prefix = forward_to("s");
     prefix.path = Some(PathRewrite::Prefix("/new".to_owned()));
@@ -182,7 +182,7 @@ async fn routes_change_path_host_and_headers() {
 #[tokio::test]
 async fn what_was_matched_is_what_is_served_when_dots_lead_elsewhere() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     for (sent, forwarded) in [("/a/../b?q", "/b?q"), ("/a/%2e%2E/b", "/b"), ("/a%2Db", "/a%2Db"), ("/a//b", "/a//b")] {
         let reply = get(site.http, "a.example", sent).await;
         assert_eq!(reply.echo()["target"], forwarded, "{sent}");

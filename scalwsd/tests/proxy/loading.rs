@@ -15,7 +15,7 @@ use crate::site::{Edit, Site, act, forward_to, fragment, fragment_id, host, host
 #[tokio::test]
 async fn a_request_under_way_keeps_what_it_started_with() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let port = site.http;
     let waiting = tokio::spawn(async move { get(port, "a.example", "/gate").await });
     within(async {
@@ -62,7 +62,7 @@ async fn the_admin_api_reloads_and_says_what_runs() {
 #[tokio::test]
 async fn an_envelope_that_does_not_decode_refuses_the_whole_and_names_it() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let before = site.worker.loader.config().await;
     let broken = Edit::Foreign("fragment", "Ingress/t/x/x.example", r#"{"body":{"actions":[]}}"#);
     let error = site.commit_unusable([Edit::Remove(pool_id("a.example")), broken]).await;
@@ -82,7 +82,7 @@ async fn an_unknown_kind_is_not_live_and_hurts_nothing() {
 #[tokio::test]
 async fn listeners_come_and_go_without_a_restart() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let port = site.keeper.pin(0).unwrap();
     let edits = [
         listener_on(port, ListenerProtocol::Http),
@@ -154,7 +154,7 @@ async fn the_access_log_names_route_member_and_reason() {
     let path = dir.path().join("log");
     let mut site = Site::with_log(Destination::File(path.clone())).await;
     let backend = Backend::start("one").await;
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     assert_eq!(get(site.http, "a.example", "/x?y").await.status, 200);
     assert_eq!(get(site.http, "b.example", "/").await.status, 404);
     let text = within(async {

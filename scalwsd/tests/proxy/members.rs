@@ -13,15 +13,15 @@ use crate::site::{Site, set_name};
 async fn members_change_without_a_reload_or_a_lost_connection() {
     let mut site = Site::new().await;
     let (one, two) = (Backend::start("one").await, Backend::start("two").await);
-    site.serve("a.example", &[one.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&one.address], |_| {}).await;
     let mut stream = connect(site.http).await;
     let request = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
     assert_eq!(send(&mut stream, request).await.header("x-backend"), Some("one"));
-    site.members("a.example", &[two.address.clone()]);
+    site.members("a.example", &[&two.address]);
     assert_eq!(send(&mut stream, request).await.header("x-backend"), Some("two"));
     site.members("a.example", &[]);
     assert_eq!(send(&mut stream, request).await.status, 503);
-    site.members("a.example", &[one.address.clone()]);
+    site.members("a.example", &[&one.address]);
     assert_eq!(send(&mut stream, request).await.header("x-backend"), Some("one"));
 }
 
@@ -29,7 +29,7 @@ async fn members_change_without_a_reload_or_a_lost_connection() {
 async fn a_request_under_way_ends_on_a_member_that_was_taken_away() {
     let mut site = Site::new().await;
     let one = Backend::start("one").await;
-    site.serve("a.example", &[one.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&one.address], |_| {}).await;
     let port = site.http;
     let waiting = tokio::spawn(async move { get(port, "a.example", "/gate").await });
     crate::client::within(async {
@@ -47,7 +47,7 @@ async fn a_request_under_way_ends_on_a_member_that_was_taken_away() {
 async fn requests_are_spread_over_members() {
     let mut site = Site::new().await;
     let backends = [Backend::start("one").await, Backend::start("two").await, Backend::start("three").await];
-    site.serve("a.example", &backends.each_ref().map(|b| b.address.clone()), |_| {}).await;
+    site.serve("a.example", &backends.each_ref().map(|b| b.address.as_str()), |_| {}).await;
     let mut stream = connect(site.http).await;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for _ in 0..300 {
@@ -62,7 +62,7 @@ async fn requests_are_spread_over_members() {
 async fn a_busy_member_gets_less() {
     let mut site = Site::new().await;
     let (busy, free) = (Backend::start("busy").await, Backend::start("free").await);
-    site.serve("a.example", &[busy.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&busy.address], |_| {}).await;
     let port = site.http;
     let waiting = tokio::spawn(async move { get(port, "a.example", "/gate").await });
     crate::client::within(async {
@@ -71,7 +71,7 @@ async fn a_busy_member_gets_less() {
         }
     })
     .await;
-    site.members("a.example", &[busy.address.clone(), free.address.clone()]);
+    site.members("a.example", &[&busy.address, &free.address]);
     for _ in 0..20 {
         assert_eq!(get(site.http, "a.example", "/").await.header("x-backend"), Some("free"));
     }

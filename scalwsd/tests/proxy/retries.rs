@@ -14,7 +14,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 #[tokio::test]
 async fn a_refused_connection_costs_no_request_not_even_one_with_a_body() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[refusing(), refusing(), backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&refusing(), &refusing(), &backend.address], |_| {}).await;
     for _ in 0..20 {
         let request = "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nhello";
         let reply = send(&mut connect(site.http).await, request).await;
@@ -26,7 +26,7 @@ async fn a_refused_connection_costs_no_request_not_even_one_with_a_body() {
 #[tokio::test]
 async fn tries_are_limited_and_then_it_is_502() {
     let mut site = Site::new().await;
-    site.serve("a.example", &[refusing(), refusing(), refusing(), refusing()], |f| f.retries = 2).await;
+    site.serve("a.example", &[&refusing(), &refusing(), &refusing(), &refusing()], |f| f.retries = 2).await;
     assert_eq!(get(site.http, "a.example", "/").await.status, 502);
     let text = site.worker.proxy.metrics.text();
     assert!(text.contains("scalwsd_upstream_retries_total 2\n"), "{text}");
@@ -48,7 +48,7 @@ async fn dies_when_used_again(good: usize) -> (String, std::sync::Arc<std::sync:
 async fn a_kept_connection_that_dies_is_tried_again_for_requests_that_do_nothing_twice() {
     let mut site = Site::new().await;
     let (address, connections) = dies_when_used_again(2).await;
-    site.serve("a.example", &[address], |_| {}).await;
+    site.serve("a.example", &[&address], |_| {}).await;
     let mut stream = connect(site.http).await;
     for _ in 0..2 {
         assert_eq!(send(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await.status, 200);
@@ -64,7 +64,7 @@ async fn a_request_that_does_something_is_never_sent_twice() {
     ] {
         let mut site = Site::new().await;
         let (address, connections) = dies_when_used_again(9).await;
-        site.serve("a.example", &[address], |_| {}).await;
+        site.serve("a.example", &[&address], |_| {}).await;
         let mut stream = connect(site.http).await;
         assert_eq!(send(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await.status, 200);
         assert_eq!(send(&mut stream, request).await.status, 502, "{request}");
@@ -76,7 +76,7 @@ async fn a_request_that_does_something_is_never_sent_twice() {
 async fn a_new_connection_that_dies_before_an_answer_is_502_at_once() {
     let mut site = Site::new().await;
     let (address, connections) = dies_when_used_again(0).await;
-    site.serve("a.example", &[address], |_| {}).await;
+    site.serve("a.example", &[&address], |_| {}).await;
     assert_eq!(get(site.http, "a.example", "/").await.status, 502);
     assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
@@ -90,8 +90,8 @@ fn limits(idle_ms: u64, request_ms: u64) -> impl FnOnce(&mut config::ForwardActi
 #[tokio::test]
 async fn a_member_that_says_nothing_is_504_by_either_limit() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("idle.example", &[backend.address.clone()], limits(50, 0)).await;
-    site.serve("whole.example", &[backend.address.clone()], limits(0, 50)).await;
+    site.serve("idle.example", &[&backend.address], limits(50, 0)).await;
+    site.serve("whole.example", &[&backend.address], limits(0, 50)).await;
     for host in ["idle.example", "whole.example"] {
         assert_eq!(get(site.http, host, "/hang").await.status, 504, "{host}");
     }
@@ -101,7 +101,7 @@ async fn a_member_that_says_nothing_is_504_by_either_limit() {
 #[tokio::test]
 async fn an_answer_that_stands_still_is_cut_and_never_looks_whole() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], limits(50, 0)).await;
+    site.serve("a.example", &[&backend.address], limits(50, 0)).await;
     let mut stream = connect(site.http).await;
     within(stream.write_all(b"GET /stream HTTP/1.1\r\nHost: a.example\r\n\r\n")).await.unwrap();
     let mut text = Vec::new();
@@ -114,7 +114,7 @@ async fn an_answer_that_stands_still_is_cut_and_never_looks_whole() {
 #[tokio::test]
 async fn a_client_that_stops_sending_is_408() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], limits(100, 0)).await;
+    site.serve("a.example", &[&backend.address], limits(100, 0)).await;
     let mut stream = connect(site.http).await;
     let reply = send(&mut stream, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 9\r\n\r\nhalf").await;
     assert_eq!(reply.status, 408);
@@ -123,7 +123,7 @@ async fn a_client_that_stops_sending_is_408() {
 #[tokio::test]
 async fn a_slow_body_that_moves_is_not_late() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], limits(400, 0)).await;
+    site.serve("a.example", &[&backend.address], limits(400, 0)).await;
     let mut stream = connect(site.http).await;
     within(stream.write_all(b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\n")).await.unwrap();
     let began = std::time::Instant::now();

@@ -26,7 +26,7 @@ async fn unknown_hosts_and_routes_are_404_and_empty_pools_503() {
 #[tokio::test]
 async fn a_dead_fragment_keeps_its_claims_and_answers_503() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("a.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("a.example", &[&backend.address], |_| {}).await;
     let paths = [PathMatch::Prefix("/dead".to_owned())];
     let claims = claims(&[site.http], "a.example", &paths);
     let id = config::ResourceId {
@@ -50,7 +50,7 @@ async fn a_dead_fragment_keeps_its_claims_and_answers_503() {
 #[tokio::test]
 async fn a_match_that_cannot_be_built_is_claimed_as_its_literal_prefix_and_answers_503() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.members("s", &[backend.address.clone()]);
+    site.members("s", &[&backend.address]);
     let paths = [PathMatch::Regex("/ab(".to_owned()), PathMatch::Prefix("/".to_owned())];
     let forward = || act(Action::Forward(forward_to("s")));
     let edits = [
@@ -68,7 +68,7 @@ async fn a_match_that_cannot_be_built_is_claimed_as_its_literal_prefix_and_answe
 #[tokio::test]
 async fn a_missing_pool_answers_503_for_its_share_only_and_lives_when_it_comes() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.members("s", &[backend.address.clone()]);
+    site.members("s", &[&backend.address]);
     let edits = [
         host(site.http, "a.example", None),
         fragment(&[site.http], "a.example", vec![("/", act(Action::Forward(forward_to("s"))))]),
@@ -89,7 +89,7 @@ async fn a_missing_pool_answers_503_for_its_share_only_and_lives_when_it_comes()
 #[tokio::test]
 async fn shares_without_weight_get_nothing_and_all_without_weight_is_500() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.members("s", &[backend.address.clone()]);
+    site.members("s", &[&backend.address]);
     let shares = |weights: [u32; 2]| {
         let mut forward = forward_to("s");
         forward.shares = vec![
@@ -113,7 +113,7 @@ async fn shares_without_weight_get_nothing_and_all_without_weight_is_500() {
 #[tokio::test]
 async fn a_policy_is_never_skipped() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.members("s", &[backend.address.clone()]);
+    site.members("s", &[&backend.address]);
     let policy = PolicyName { namespace: "t".to_owned(), name: "allow".to_owned(), variant: String::new() };
     let id = config::ResourceId { kind: Kind::Policy, name: policy.to_name() };
     let mut guarded = act(Action::Forward(forward_to("s")));
@@ -138,7 +138,7 @@ async fn a_policy_is_never_skipped() {
 #[tokio::test]
 async fn a_dead_host_is_503_and_no_wildcard_steps_in() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
-    site.serve("*.example", &[backend.address.clone()], |_| {}).await;
+    site.serve("*.example", &[&backend.address], |_| {}).await;
     assert_eq!(get(site.http, "a.example", "/").await.status, 200);
     let answer = site.commit([raw(host_id(site.http, "a.example"), None, r#"{"owner":"t","more":1}"#)]).await;
     assert_eq!(answer.not_live[0].code, codes::UNSUPPORTED);

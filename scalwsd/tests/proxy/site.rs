@@ -121,13 +121,13 @@ impl Site {
     }
 
     /// Sets the members of a pool's set.
-    pub(crate) fn members(&self, service: &str, members: &[String]) -> Digest {
-        let members = members.iter().map(|m| Arc::from(m.as_str())).collect();
+    pub(crate) fn members(&self, service: &str, members: &[&str]) -> Digest {
+        let members = members.iter().map(|m| Arc::from(*m)).collect();
         self.worker.members.put(set_name(service).to_name().as_str(), members).unwrap()
     }
 
     /// A pool with members, a host on the HTTP listener, and a route for all its paths.
-    pub(crate) async fn serve(&mut self, domain: &str, members: &[String], change: impl FnOnce(&mut ForwardAction)) {
+    pub(crate) async fn serve(&mut self, domain: &str, members: &[&str], change: impl FnOnce(&mut ForwardAction)) {
         self.members(domain, members);
         let mut forward = forward_to(domain);
         change(&mut forward);

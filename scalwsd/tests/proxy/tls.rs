@@ -24,7 +24,7 @@ fn with_key(site: &Site, name: &str, pair: &Pair) -> Edit {
 }
 
 async fn serve(site: &mut Site, backend: &Backend, domain: &str, tls: Option<HostTls>) {
-    site.members("s", &[backend.address.clone()]);
+    site.members("s", &[&backend.address]);
     let ports = [site.http, site.https];
     let edits = [
         pool("s", UpstreamProtocol::Http1),

@@ -31,7 +31,7 @@ async fn member(answer: &'static str) -> String {
 #[tokio::test]
 async fn bytes_go_both_ways_after_the_handshake() {
     let mut site = Site::new().await;
-    site.serve("a.example", &[member(ACCEPT).await], |_| {}).await;
+    site.serve("a.example", &[&member(ACCEPT).await], |_| {}).await;
     let mut stream = connect(site.http).await;
     let reply = send(&mut stream, ASK).await;
     assert_eq!((reply.status, reply.header("sec-websocket-protocol")), (101, Some("chat")));
@@ -51,7 +51,7 @@ async fn bytes_go_both_ways_after_the_handshake() {
 async fn a_wrong_answer_opens_no_tunnel() {
     let mut site = Site::new().await;
     let wrong = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n";
-    site.serve("a.example", &[member(wrong).await], |_| {}).await;
+    site.serve("a.example", &[&member(wrong).await], |_| {}).await;
     let reply = send(&mut connect(site.http).await, ASK).await;
     assert_eq!(reply.status, 502);
 }
@@ -60,7 +60,7 @@ async fn a_wrong_answer_opens_no_tunnel() {
 async fn a_member_that_does_not_upgrade_answers_as_usual() {
     let mut site = Site::new().await;
     let plain = "HTTP/1.1 426 Upgrade Required\r\nContent-Length: 2\r\n\r\nno";
-    site.serve("a.example", &[member(plain).await], |_| {}).await;
+    site.serve("a.example", &[&member(plain).await], |_| {}).await;
     let mut stream = connect(site.http).await;
     let reply = send(&mut stream, ASK).await;
     assert_eq!((reply.status, reply.body.as_str()), (426, "no"));
@@ -77,7 +77,7 @@ async fn a_member_that_switches_without_being_asked_is_502() {
         stream.write_all(ACCEPT.as_bytes()).await.unwrap();
         read_head(&mut stream).await;
     };
-    site.serve("a.example", &[scripted(script).await.0], |_| {}).await;
+    site.serve("a.example", &[&scripted(script).await.0], |_| {}).await;
     let mut stream = connect(site.http).await;
     assert_eq!(send(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await.status, 502);
 }
@@ -85,7 +85,7 @@ async fn a_member_that_switches_without_being_asked_is_502() {
 #[tokio::test]
 async fn a_tunnel_that_stands_still_is_closed() {
     let mut site = Site::new().await;
-    site.serve("a.example", &[member(ACCEPT).await], |f| f.timeouts.idle_ms = Some(50)).await;
+    site.serve("a.example", &[&member(ACCEPT).await], |f| f.timeouts.idle_ms = Some(50)).await;
     let mut stream = connect(site.http).await;
     within(stream.write_all(ASK.as_bytes())).await.unwrap();
     assert_eq!(read_reply(&mut stream).await.status, 101);
