@@ -1,5 +1,7 @@
 //! The directory source against real folders: edits, removals, and everything that a folder may throw at it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;

@@ -1,7 +1,6 @@
 //! The fleets and what is known of them: where publications come in and verdicts come back.
 //!
-//! No lock is held across a wait. The lock of a fleet and that of the report are never held together, save that a
-//! reader of the report may look into a fleet.
+//! No lock is held across a wait. Whoever holds the report's lock may take a fleet's, never the other way.
 
 pub mod names;
 pub mod sessions;
@@ -11,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use config::ObjectRef;
+use config::{ObjectRef, ResourceId};
 use journal::Digest;
-use push::fleet::{Fleet, FleetChange};
+use push::fleet::{Fleet, FleetChange, Published};
 use push::grpc::SharedFleet;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -117,70 +116,67 @@ impl Hub {
         self.tell(|report| report.files(findings));
     }
 
-    /// Notes what comes into force.
-    pub fn changed(&self, changes: &[Change]) {
+    /// Notes what comes into force, and what could not.
+    pub fn changed(&self, changes: &[Change], faults: &[ObjectRef]) {
         self.metrics.changes(changes.len());
-        self.tell(|report| report.changed(changes));
+        self.tell(|report| report.changed(changes, faults));
     }
 
-    /// Makes the outcome of a translation the desired state of every fleet.
-    pub fn publish(&self, delta: Delta) {
-        self.tell(|report| report.translated(&delta));
-        for (name, fleet_delta) in delta.fleets {
-            if !self.fleets.contains_key(&name) {
-                tracing::error!(fleet = %name, "configuration for a fleet that is not declared; it goes to nobody");
-                continue;
+    /// Makes the outcome of a translation the desired state of every fleet, and wakes the sessions first of all.
+    pub fn publish(&self, mut delta: Delta) {
+        self.tell(|report| {
+            // Verdicts wait for this lock, so that none comes before its publication is known.
+            let mut steps = Vec::new();
+            for (name, fleet_delta) in std::mem::take(&mut delta.fleets) {
+                let Some(fleet) = self.fleets.get(&name) else {
+                    tracing::error!(fleet = %name, "configuration for a fleet that is not declared; it goes to nobody");
+                    continue;
+                };
+                let puts = fleet_delta.puts.iter().map(|resource| resource.id.clone());
+                let ids: Vec<ResourceId> = puts.chain(fleet_delta.removes.iter().cloned()).collect();
+                steps.push((name, ids, self.step(fleet, convert::change(fleet_delta))));
             }
-            let ids = fleet_delta.puts.iter().map(|resource| &resource.id).chain(&fleet_delta.removes);
-            let objects = self.read(|report| report.objects_of(&name, ids));
-            self.publish_to(&name, convert::change(fleet_delta), objects);
-        }
-        // A fleet without anything is published too, so that its agents are served.
-        let unpublished = self.fleets.iter().filter(|(_, fleet)| !fleet.with(|fleet| fleet.is_published()));
-        let unpublished: Vec<FleetName> = unpublished.map(|(name, _)| name.clone()).collect();
-        for name in unpublished {
-            self.publish_to(&name, FleetChange::default(), BTreeSet::new());
-        }
+            report.translated(&delta);
+            for (name, ids, step) in steps {
+                let objects = report.objects_of(&name, &ids);
+                note(report, &name, step, objects);
+            }
+            // A fleet without anything is published too, so that its agents are served.
+            for (name, fleet) in &self.fleets {
+                if !fleet.with(|fleet| fleet.is_published()) {
+                    note(report, name, self.step(fleet, FleetChange::default()), BTreeSet::new());
+                }
+            }
+        });
     }
 
-    fn publish_to(&self, name: &FleetName, mut change: FleetChange, objects: BTreeSet<ObjectRef>) {
-        let Some(fleet) = self.fleets.get(name) else { return };
-        let touched: Vec<String> = change
-            .puts
-            .iter()
-            .map(|item| item.key.to_string())
-            .chain(change.removes.iter().map(ToString::to_string))
-            .collect();
+    fn step(&self, fleet: &SharedFleet, mut change: FleetChange) -> Step {
+        let puts = change.puts.iter().map(|item| item.key.to_string());
+        let touched = puts.chain(change.removes.iter().map(ToString::to_string)).collect();
         let (published, condemned) = fleet.with(|fleet| {
             condemned::withhold_in(&mut change, fleet);
             let condemned = condemned::origins(&change);
             (fleet.publish(change), condemned)
         });
         fleet.wake();
-        if !published.missing_secrets.is_empty() {
-            tracing::error!(fleet = %name, secrets = ?published.missing_secrets, "resources name secrets that nobody gave");
-        }
-        let now = self.now_us();
-        self.tell(|report| {
-            let entry = report.fleet_mut(name);
-            touched.iter().for_each(|resource| drop(entry.condemned.remove(resource)));
-            entry.condemned.extend(condemned);
-            report.published(name, &published, now, objects);
-        });
-        tracing::debug!(fleet = %name, version = %published.version, root = %published.root.short(), "published");
+        Step { at_us: self.now_us(), published, touched, condemned }
     }
 
     /// Takes resources that killed a proxy out of the desired state. Gives whether it changed.
     pub fn condemn(&self, name: &FleetName, leaves: &[Digest]) -> bool {
         let Some(fleet) = self.fleets.get(name) else { return false };
-        let change = fleet.with(|fleet| condemned::condemn(fleet, leaves));
-        if change.puts.is_empty() && change.removes.is_empty() {
-            return false;
-        }
-        let keys: Vec<String> = change.puts.iter().map(|item| item.key.to_string()).collect();
-        tracing::error!(fleet = %name, resources = keys.join(" "), "these stopped a proxy; they answer 503 until their objects change");
-        self.publish_to(name, change, BTreeSet::new());
-        true
+        self.tell(|report| {
+            let change = fleet.with(|fleet| condemned::condemn(fleet, leaves));
+            if change.puts.is_empty() && change.removes.is_empty() {
+                return false;
+            }
+            let keys: Vec<String> = change.puts.iter().map(|item| item.key.to_string()).collect();
+            tracing::error!(
+                fleet = %name, resources = keys.join(" "), "these stopped a proxy; they answer 503 until their objects change"
+            );
+            note(report, name, self.step(fleet, change), BTreeSet::new());
+            true
+        })
     }
 
     /// Takes in news of an agent.
@@ -246,4 +242,24 @@ impl Hub {
         let fleets: Vec<Value> = self.fleets.iter().map(|(name, fleet)| fleet.with(|fleet| one(name, fleet))).collect();
         json!({ "fleets": fleets })
     }
+}
+
+/// A publication that the report does not know of yet.
+struct Step {
+    at_us: u64,
+    published: Published,
+    touched: Vec<String>,
+    condemned: BTreeMap<String, BTreeSet<ObjectRef>>,
+}
+
+fn note(report: &mut Report, name: &FleetName, step: Step, objects: BTreeSet<ObjectRef>) {
+    let Step { at_us, published, touched, condemned } = step;
+    if !published.missing_secrets.is_empty() {
+        tracing::error!(fleet = %name, secrets = ?published.missing_secrets, "resources name secrets that nobody gave");
+    }
+    let fleet = report.fleet_mut(name);
+    touched.iter().for_each(|resource| drop(fleet.condemned.remove(resource)));
+    fleet.condemned.extend(condemned);
+    report.published(name, &published, at_us, objects);
+    tracing::debug!(fleet = %name, version = %published.version, root = %published.root.short(), "published");
 }

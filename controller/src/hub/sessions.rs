@@ -88,10 +88,7 @@ impl SessionHub for Sessions {
             Event::Applied { version, root, not_live, .. } => {
                 tell(AgentNews::Applied { version, root, not_live });
             }
-            Event::Refused { version, code, message, leaves, transient, .. } => {
-                if !leaves.is_empty() {
-                    self.hub.condemn(&fleet, &leaves);
-                }
+            Event::Refused { version, code, message, transient, .. } => {
                 tell(AgentNews::Refused(Refusal { version, code, message, transient }));
             }
             Event::Overdue { version } => overdue(&fleet, &name, version),

@@ -53,9 +53,8 @@ mod tests {
 
     #[test]
     fn lines_come_one_by_one_whatever_the_writes_were() {
-        let (read, write) = std::io::pipe().unwrap();
+        let (read, mut write) = io::pipe().unwrap();
         let writer = std::thread::spawn(move || {
-            let mut write = write;
             for part in ["on", "e\ntwo\nth", "ree\n", "", "rest"] {
                 write.write_all(part.as_bytes()).unwrap();
             }
@@ -70,9 +69,8 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_an_error() {
-        let (read, write) = std::io::pipe().unwrap();
+        let (read, mut write) = io::pipe().unwrap();
         let writer = std::thread::spawn(move || {
-            let mut write = write;
             // The reader may have gone away by then.
             let _ = write.write_all(&vec![b'x'; LONGEST * 2]);
         });

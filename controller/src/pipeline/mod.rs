@@ -2,6 +2,8 @@
 
 pub mod condemned;
 pub mod convert;
+mod translator;
 mod worker;
 
+pub use translator::{Outcome, Translator, subject};
 pub use worker::{Command, Debug, Scan, Stopped, Target, Worker, WorkerHandle};

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use translate::{Change, Engine, FleetName, Settings};
+use translate::{Change, FleetName, Settings};
 
+use super::translator::Translator;
 use crate::hub::Hub;
 use crate::store::{Gate, Memory};
 use crate::watch::directory::{Batch, Directory};
@@ -108,7 +109,7 @@ pub struct Worker {
     directory: Directory,
     gate: Gate,
     memory: Memory,
-    engine: Engine,
+    translator: Translator,
     hub: Arc<Hub>,
     commands: Receiver<Command>,
     wake: Arc<OwnedFd>,
@@ -135,7 +136,7 @@ impl Worker {
             directory,
             gate: Gate::new(memory.recall(), allow_empty),
             memory,
-            engine: Engine::new(settings),
+            translator: Translator::new(settings),
             hub,
             commands,
             wake: Arc::clone(&wake),
@@ -245,9 +246,11 @@ impl Worker {
                 tracing::warn!(%error, "cannot remember how much is in force");
             }
         }
-        self.hub.changed(&passed);
-        let delta = self.engine.apply(passed);
-        self.hub.publish(delta);
+        let outcome = self.translator.apply(passed);
+        self.hub.changed(&outcome.applied, &outcome.faults);
+        for delta in outcome.deltas {
+            self.hub.publish(delta);
+        }
     }
 
     fn outcome(&self) -> Scan {
@@ -260,7 +263,7 @@ impl Worker {
     /// What is in force, without contents: no value of a Secret ever leaves the process this way.
     fn world(&self) -> Value {
         let objects: Vec<Value> = self
-            .engine
+            .translator
             .world()
             .iter()
             .map(|object| {

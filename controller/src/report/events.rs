@@ -32,6 +32,8 @@ pub struct Event {
 const NOT_LIVE: &str = "NotLive";
 /// A resource of the object killed a proxy.
 const CONDEMNED: &str = "Condemned";
+/// The controller itself failed on the object.
+const FAULT: &str = "TranslationFault";
 /// Nothing of the object is served (`Rejected` of the cases' contract).
 const REJECTED: &str = translate::reasons::REJECTED;
 
@@ -50,6 +52,16 @@ impl Report {
                 field => format!("{field}: {}", finding.message),
             };
             events.push(Event { kind, reason: finding.reason.to_owned(), message });
+        }
+        if self.faults.contains(object) {
+            let in_force = self.in_force.contains(object);
+            let (reason, stays) = match in_force {
+                true => (FAULT, "the version before stays in force"),
+                false => (REJECTED, "nothing of it is served"),
+            };
+            let message =
+                format!("a fault of the controller: it cannot translate this version, so {stays}; please report it");
+            events.push(Event { kind: EventType::Warning, reason: reason.to_owned(), message });
         }
         events.extend(self.file_events(object));
         events.extend(self.not_live(object));

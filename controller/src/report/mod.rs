@@ -54,6 +54,8 @@ pub struct Report {
     /// Objects in force, of all kinds.
     in_force: BTreeSet<ObjectRef>,
     objects_by_kind: BTreeMap<String, usize>,
+    /// Objects whose last change the translation could not take.
+    faults: BTreeSet<ObjectRef>,
     backends: BTreeMap<BackendRef, Members>,
     /// Findings of files, by the path relative to the folder.
     files: BTreeMap<String, Vec<FileFinding>>,
@@ -112,9 +114,12 @@ impl Report {
         self.revision += 1;
     }
 
-    /// Notes what came into force.
-    pub fn changed(&mut self, changes: &[Change]) {
+    /// Notes what came into force, and of which objects the translation could not take the change.
+    pub fn changed(&mut self, changes: &[Change], faults: &[ObjectRef]) {
         for change in changes {
+            if let Some(reference) = crate::pipeline::subject(change) {
+                self.faults.remove(&reference);
+            }
             let (reference, there) = match change {
                 Change::Put(object) => (object.reference(), true),
                 Change::Delete(reference) => (reference.clone(), false),
@@ -128,6 +133,7 @@ impl Report {
             }
             self.revision += 1;
         }
+        self.faults.extend(faults.iter().cloned());
     }
 
     /// Notes what the translation says now.

@@ -184,7 +184,7 @@ impl Report {
         let fleets = self.fleets.iter().map(|(name, fleet)| fleet_status(name, fleet)).collect();
         let listed = self.in_force.iter().filter(|object| super::LISTED_KINDS.contains(&object.kind.as_str()));
         let references: BTreeSet<&ObjectRef> =
-            self.drafts.keys().chain(listed).chain(self.files_about.keys()).collect();
+            self.drafts.keys().chain(listed).chain(self.files_about.keys()).chain(&self.faults).collect();
         let mut objects: Vec<ObjectStatus> =
             references.into_iter().map(|reference| self.object_status(reference, generation_of)).collect();
         objects.extend(self.files.iter().map(|(path, findings)| file_object(path, findings)));

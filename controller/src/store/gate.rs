@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use config::ObjectRef;
 use translate::Change;
 
+use crate::pipeline::subject;
+
 /// An equal list this much later releases what is held, in milliseconds.
 pub const EQUAL_LIST_AFTER_MS: u64 = 10_000;
 /// Worlds with fewer objects may shrink by any list, but not to nothing.
@@ -45,14 +47,6 @@ pub struct Gate {
     removals: BTreeSet<ObjectRef>,
     /// Before the gate is open: the first world.
     first: BTreeMap<ObjectRef, Change>,
-}
-
-fn subject(change: &Change) -> Option<ObjectRef> {
-    match change {
-        Change::Put(object) => Some(object.reference()),
-        Change::Delete(reference) => Some(reference.clone()),
-        Change::Settings(_) => None,
-    }
 }
 
 impl Gate {
