@@ -8,3 +8,6 @@ mod redacted;
 pub mod v1 {
     tonic::include_proto!("scalws.push.v1");
 }
+
+/// The encoded `FileDescriptorSet` of the protocol: every service, method, message and field.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

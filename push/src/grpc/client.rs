@@ -116,7 +116,8 @@ pub async fn connect(address: &str, credentials: &Credentials) -> Result<Link, C
     Ok(Link { send, receive })
 }
 
-async fn channel(address: &str, config: ClientConfig) -> Result<Channel, ClientError> {
+/// A connection with this TLS configuration to whoever proves to be the controller at this address.
+pub async fn channel(address: &str, config: ClientConfig) -> Result<Channel, ClientError> {
     let failed = |cause: String| ClientError::Connect { address: address.to_owned(), cause };
     let endpoint = Endpoint::from_shared(format!("http://{CONTROLLER_NAME}"))
         .map_err(|error| failed(error.to_string()))?

@@ -242,7 +242,8 @@ impl World {
                 continue;
             }
             let count = self.dice.below(12);
-            let all: BTreeSet<Arc<str>> = (0..count).map(|_| format!("10.0.0.{}:80", self.dice.below(20)).into()).collect();
+            let all: BTreeSet<Arc<str>> =
+                (0..count).map(|_| format!("10.0.0.{}:80", self.dice.below(20)).into()).collect();
             let all: Arc<[Arc<str>]> = all.into_iter().collect::<Vec<_>>().into();
             self.sets.insert(Arc::clone(&set), Arc::clone(&all));
             change.members.push((set, Some(all)));
@@ -259,7 +260,11 @@ impl World {
                 puts: self
                     .desired
                     .iter()
-                    .map(|(key, (body, secrets))| Item { key: key.clone(), body: body.clone(), secrets: secrets.clone() })
+                    .map(|(key, (body, secrets))| Item {
+                        key: key.clone(),
+                        body: body.clone(),
+                        secrets: secrets.clone(),
+                    })
                     .collect(),
                 secrets: self.secrets.iter().map(|(digest, secret)| (*digest, secret.clone())).collect(),
                 members: self.sets.iter().map(|(name, all)| (Arc::clone(name), Some(Arc::clone(all)))).collect(),
@@ -442,13 +447,23 @@ fn work(
                 }]));
             }
             volume.apply(&transfer);
-            Some(Next::Inputs(vec![Input::Applied { version, root, timings: Default::default(), not_live: Vec::new() }]))
+            Some(Next::Inputs(vec![Input::Applied {
+                version,
+                root,
+                timings: Default::default(),
+                not_live: Vec::new(),
+            }]))
         }
         Effect::Adopt { version, root } => {
             assert_eq!(volume.tree.root(), root, "what is adopted is held");
             assert!(volume.applied.is_none_or(|applied| applied <= version), "an agent never goes back");
             volume.applied = Some(version);
-            Some(Next::Inputs(vec![Input::Applied { version, root, timings: Default::default(), not_live: Vec::new() }]))
+            Some(Next::Inputs(vec![Input::Applied {
+                version,
+                root,
+                timings: Default::default(),
+                not_live: Vec::new(),
+            }]))
         }
         Effect::RecordEpoch(epoch) => {
             assert!(epoch > volume.epoch);
