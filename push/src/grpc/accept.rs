@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use super::tls::TlsSlot;
@@ -56,6 +56,8 @@ pub struct Peer {
     pub proven: Option<Proven>,
     /// Cuts the connection.
     pub cut: CancellationToken,
+    /// The connection is gone, whoever ended it.
+    pub gone: CancellationToken,
 }
 
 /// A connection whose handshake is done.
@@ -63,6 +65,7 @@ pub struct Connection {
     io: TlsStream<TcpStream>,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    _gone: DropGuard,
     _places: (OwnedSemaphorePermit, SourcePlace),
 }
 
@@ -189,9 +192,15 @@ pub(super) async fn accept(
                 Ok(Ok(io)) => {
                     let proven = io.get_ref().1.peer_certificates().and_then(|chain| proven(chain));
                     let cut = CancellationToken::new();
-                    let peer = Peer { address, proven, cut: cut.clone() };
-                    let connection =
-                        Connection { io, peer, cut: Box::pin(cut.cancelled_owned()), _places: (place, source) };
+                    let gone = CancellationToken::new();
+                    let peer = Peer { address, proven, cut: cut.clone(), gone: gone.clone() };
+                    let connection = Connection {
+                        io,
+                        peer,
+                        cut: Box::pin(cut.cancelled_owned()),
+                        _gone: gone.drop_guard(),
+                        _places: (place, source),
+                    };
                     // Nobody to serve it any more: it is closed.
                     let _ = ready.send(Ok(connection)).await;
                 }

@@ -294,7 +294,7 @@ async fn read<H: Hub>(
     if let Some(why) = why {
         shared.step(Input::Ended(why));
     }
-    // The last message goes out if the peer takes it; then the connection goes, whatever the peer does.
-    let _ = tokio::time::timeout(GRACE, shared.written.cancelled()).await;
+    // The last message goes out if the peer takes it, and the peer closes; then the connection goes, whatever it does.
+    let _ = tokio::time::timeout(GRACE, peer.gone.cancelled()).await;
     peer.cut.cancel();
 }
