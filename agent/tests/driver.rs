@@ -26,6 +26,7 @@ use world::{Wanted, resource, root_of};
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let limit = tokio::time::timeout(Duration::from_secs(10), async {
         while !holds() {
+            // sleep: looks again until it holds, within the limit.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     });

@@ -22,6 +22,7 @@ fn end(mut child: Child) -> Output {
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
         assert!(began.elapsed() < Duration::from_secs(10), "it ends within 10 s");
+        // sleep: a process gives no event to wait for with a limit; looks again.
         std::thread::sleep(Duration::from_millis(5));
     }
     child.wait_with_output().unwrap()

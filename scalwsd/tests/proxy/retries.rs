@@ -128,7 +128,7 @@ async fn a_slow_body_that_moves_is_not_late() {
     within(stream.write_all(b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\n")).await.unwrap();
     let began = std::time::Instant::now();
     for _ in 0..10 {
-        // The pause is what is tested: each is well below the limit, all together are above it.
+        // sleep: the pause is what is tested: each is well below the limit, all together are above it.
         tokio::time::sleep(Duration::from_millis(60)).await;
         within(stream.write_all(b"x")).await.unwrap();
     }
