@@ -368,3 +368,87 @@ fn values_of_secrets_are_in_no_finding() {
     }
     assert!(folder.world.is_empty());
 }
+
+/// A small generator of numbers, the same on every run (Knuth's constants).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+}
+
+#[test]
+fn after_any_edits_the_world_is_what_a_fresh_look_sees() {
+    for seed in 1..=30 {
+        let mut numbers = Numbers(seed);
+        let mut folder = Folder::new();
+        let mut files: Vec<PathBuf> = Vec::new();
+        let mut folders = vec![PathBuf::new()];
+        for step in 0..60 {
+            match numbers.below(8) {
+                0..=2 => {
+                    let path = folders[numbers.below(folders.len())].join(format!("f{}.yaml", numbers.below(12)));
+                    fs::write(folder.outer.path().join("part"), config_map(&format!("m{step}"), "1")).unwrap();
+                    fs::rename(folder.outer.path().join("part"), folder.root.join(&path)).unwrap();
+                    files.retain(|file| *file != path);
+                    files.push(path);
+                }
+                3 => {
+                    let path = folders[numbers.below(folders.len())].join(format!("g{step}.yaml"));
+                    fs::write(folder.root.join(&path), config_map(&format!("m{step}"), "1")).unwrap();
+                    files.push(path);
+                }
+                4 if !files.is_empty() => {
+                    let path = files.swap_remove(numbers.below(files.len()));
+                    fs::remove_file(folder.root.join(path)).unwrap();
+                }
+                5 if !files.is_empty() => {
+                    let from = files.swap_remove(numbers.below(files.len()));
+                    let to = folders[numbers.below(folders.len())].join(format!("h{}.yaml", numbers.below(6)));
+                    fs::rename(folder.root.join(from), folder.root.join(&to)).unwrap();
+                    files.retain(|file| *file != to);
+                    files.push(to);
+                }
+                6 => {
+                    let path = folders[numbers.below(folders.len())].join(format!("d{step}"));
+                    fs::create_dir(folder.root.join(&path)).unwrap();
+                    folders.push(path);
+                }
+                7 if folders.len() > 1 => {
+                    let old = folders[1 + numbers.below(folders.len() - 1)].clone();
+                    let new = PathBuf::from(format!("moved{step}"));
+                    fs::rename(folder.root.join(&old), folder.root.join(&new)).unwrap();
+                    for path in files.iter_mut().chain(folders.iter_mut()) {
+                        if let Ok(rest) = path.strip_prefix(&old) {
+                            *path = if rest.as_os_str().is_empty() { new.clone() } else { new.join(rest) };
+                        }
+                    }
+                }
+                _ => {}
+            }
+            if numbers.below(4) == 0 {
+                let batch = folder.directory.step(Instant::now());
+                folder.take(batch);
+            }
+        }
+        folder.settle();
+        let mut fresh = Directory::open(&folder.root).unwrap();
+        let listing = fresh.rescan(Instant::now()).listed.unwrap();
+        let names: std::collections::BTreeSet<String> = listing
+            .changes
+            .iter()
+            .filter_map(|c| match c {
+                Change::Put(object) => Some(object.reference().to_string()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(names.len(), files.len(), "seed {seed}");
+        assert_eq!(folder.world.keys().cloned().collect::<std::collections::BTreeSet<_>>(), names, "seed {seed}");
+        assert!(folder.findings.is_empty(), "seed {seed}: {:?}", folder.findings);
+        let before = folder.changes;
+        folder.rescan();
+        assert_eq!(folder.changes, before, "seed {seed}: the scan found what the events had missed");
+    }
+}
