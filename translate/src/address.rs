@@ -56,8 +56,10 @@ pub(crate) fn refused_name(name: &str) -> Option<&'static str> {
         return Some("it is the name of a metadata service");
     }
     let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(&name);
-    if let Ok(address) = bare.parse::<IpAddr>() {
-        return refused(address, false);
+    match bare.parse::<IpAddr>() {
+        Ok(address @ IpAddr::V4(_)) => return refused(address, false),
+        Ok(IpAddr::V6(_)) => return Some("it is no DNS name"),
+        Err(_) => {}
     }
     // `127.1`, `0x7f.1` and `2130706433` are addresses for many resolvers.
     let numeric = |label: &str| {

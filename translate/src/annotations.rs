@@ -118,13 +118,12 @@ pub(crate) fn read(annotations: &BTreeMap<String, String>) -> Policy {
                 policy.canary = true;
                 policy.refuse(full, "canaries are not supported yet; its paths stay with the main Ingress");
             }
+            _ if is_access_control(name) && lets_everybody_in(name, value) => {}
             _ if is_access_control(name) => {
-                if !lets_everybody_in(name, value) {
-                    policy.refuse(
-                        full,
-                        "it controls access, which is not supported yet, and serving without it would let everybody in",
-                    );
-                }
+                policy.refuse(
+                    full,
+                    "it controls access, which is not supported yet, and serving without it would let everybody in",
+                );
             }
             _ if name.ends_with("-snippet") || name.ends_with("-snippets") => {
                 policy.refuse(

@@ -92,6 +92,10 @@ pub mod reasons {
     pub const PATH_CONFLICT: &str = "PathConflict";
     /// A host is no DNS name.
     pub const HOST_INVALID: &str = "HostInvalid";
+    /// A path cannot be matched as it is written.
+    pub const PATH_INVALID: &str = "PathInvalid";
+    /// A host has more paths in one Ingress than travel in one resource.
+    pub const TOO_LARGE: &str = "TooLarge";
     /// The Service does not exist.
     pub const SERVICE_NOT_FOUND: &str = "ServiceNotFound";
     /// The Service has no such port.

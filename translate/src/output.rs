@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use config::{
     Action, Body, Claims, Domain, Envelope, ForwardAction, FragmentBody, FragmentName, HeaderChanges, HostName, Kind,
-    ListenerName, ObjectRef, PoolName, Resource, ResourceId, RouteAction, Share, Timeouts, ToHttps, Withheld,
+    ListenerName, Match, ObjectRef, PathMatch, PoolName, Resource, ResourceId, RouteAction, Share, State, Timeouts,
+    ToHttps, Withheld,
 };
 
 use crate::FleetName;
@@ -21,6 +22,13 @@ use crate::world::FleetSettings;
 
 /// Ingress paths below this are never redirected: who checks an ACME challenge need not trust the old certificate.
 const ACME: &str = "/.well-known/acme-challenge";
+
+/// From these sizes on it is checked whether a fragment still loads; below them it always does.
+const LARGE_BYTES: usize = 256 << 10;
+const LARGE_ROUTES: usize = 1_000;
+
+/// The longest path that is claimed as it is written instead of one that is too long to travel, in bytes.
+const CLAIMABLE_BYTES: usize = 4 << 10;
 
 /// What one Ingress comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,11 +172,23 @@ impl Work<'_> {
         let mut listeners = vec![ListenerName::tcp(settings.http_port), ListenerName::tcp(settings.https_port)];
         listeners.sort();
         listeners.dedup();
-        let claims = Claims {
-            listeners,
-            host: key.domain.clone(),
-            matches: claim.routes.iter().map(|route| route.to_match(&claimant)).collect(),
-        };
+        let mut matches: Vec<Match> = claim.routes.iter().map(|route| route.to_match(&claimant)).collect();
+        let mut faulty = BTreeSet::new();
+        for (i, one) in matches.iter_mut().enumerate() {
+            if let Err(why) = config::check_match(one) {
+                let field = format!("{}.path", claim.routes[i].field.trim_end_matches(".backend"));
+                self.say(Finding::warning(
+                    reasons::PATH_INVALID,
+                    field,
+                    format!("{}; what is below it answers 503", shorten(&why)),
+                ));
+                // The nearest path above it that can be claimed, with the same key.
+                one.path = PathMatch::Prefix(claimable(&claim.routes[i].path));
+                faulty.insert(i);
+            }
+        }
+        let frame = Claims { listeners, host: key.domain.clone(), matches: Vec::new() };
+        let claims = Claims { matches, ..frame.clone() };
         let name = FragmentName { source: source.clone(), domain: key.domain.clone() };
         let id = ResourceId { kind: Kind::Fragment, name: name.to_name() };
         let resource = if let Some((annotation, why)) = &parsed.policy.refusal {
@@ -177,11 +197,51 @@ impl Work<'_> {
             let reason = Withheld { code: "AnnotationRefused".to_owned(), message };
             Envelope::without_body(id.clone(), vec![source], Some(claims), reason)
         } else {
-            let actions = claim.routes.iter().map(|route| self.route(key, claim, route, host, settings)).collect();
+            let actions = claim.routes.iter().enumerate().map(|(i, route)| {
+                let mut action = self.route(key, claim, route, host, settings);
+                if faulty.contains(&i) {
+                    self.lost = true;
+                    action.action = Action::Respond(503);
+                }
+                action
+            });
+            let actions = actions.collect();
             Envelope::with_body(id.clone(), vec![source], Some(claims), &Body::Fragment(FragmentBody { actions }))
         };
+        let resource = self.within_bounds(resource, claim, frame);
         self.resources.insert(id.clone());
         self.fragments.insert(id, resource);
+    }
+
+    /// What would not load is withheld, so that the rest of the configuration does. Only very large Ingresses come here.
+    fn within_bounds(&mut self, resource: Resource, claim: &DomainClaim, frame: Claims) -> Resource {
+        if resource.bytes.len() < LARGE_BYTES && claim.routes.len() < LARGE_ROUTES {
+            return resource;
+        }
+        let (why, claims) = match config::load(resource.id.clone(), &resource.bytes) {
+            Ok(loaded) => match loaded.state {
+                State::NotLive { message, .. } => (message, loaded.claims),
+                State::Live(_) | State::Withheld(_) => return resource,
+            },
+            Err(error) => (error.to_string(), None),
+        };
+        self.lost = true;
+        let message = format!(
+            "too many or too long paths on this host, so all of them answer 503; use several Ingresses ({})",
+            shorten(&why)
+        );
+        self.say(Finding::warning(reasons::TOO_LARGE, claim.field.clone(), message.clone()));
+        let claims = claims.unwrap_or_else(|| {
+            let claimant = self.parsed.claimant(claim);
+            let everything = claim.routes.first().map(|route| {
+                let mut one = route.to_match(&claimant);
+                (one.path, one.key.rank) = (PathMatch::Prefix("/".to_owned()), vec![1, 1]);
+                one
+            });
+            Claims { matches: everything.into_iter().collect(), ..frame }
+        });
+        let reason = Withheld { code: "TooLarge".to_owned(), message };
+        Envelope::without_body(resource.id, vec![reference(&self.parsed.key)], Some(claims), reason)
     }
 
     fn route(
@@ -232,8 +292,8 @@ impl Work<'_> {
         }
         let field = route.field.strip_suffix(".backend").unwrap_or(&route.field).to_owned();
         let what = match route.kind {
-            crate::claims::PathKind::Exact => format!("exact path {:?}", route.path),
-            crate::claims::PathKind::Prefix => format!("path {:?}", route.path),
+            crate::claims::PathKind::Exact => format!("exact path {:?}", shorten(&route.path)),
+            crate::claims::PathKind::Prefix => format!("path {:?}", shorten(&route.path)),
             crate::claims::PathKind::Default => "the default backend".to_owned(),
         };
         let message = if winner.claimant.ingress == *own {
@@ -343,4 +403,25 @@ fn describe(port: &crate::objects::ServicePort) -> String {
     } else {
         format!("{} {}{protocol}", port.name, port.port)
     }
+}
+
+/// The longest path above one that cannot be claimed: cut at a slash, so that it covers it.
+fn claimable(path: &str) -> String {
+    let mut end = path.len().min(CLAIMABLE_BYTES);
+    while !path.is_char_boundary(end) {
+        end -= 1;
+    }
+    match path[..end].rfind('/') {
+        Some(slash) if slash > 0 && path.starts_with('/') => path[..slash].trim_end_matches('/').to_owned(),
+        _ => "/".to_owned(),
+    }
+}
+
+/// At most 200 characters of a text, for a message.
+fn shorten(text: &str) -> String {
+    let mut short: String = text.chars().take(200).collect();
+    if short.len() < text.len() {
+        short.push_str("...");
+    }
+    short
 }

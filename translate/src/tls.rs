@@ -10,6 +10,9 @@ use crate::outcome::{Finding, reasons};
 use crate::parse::Parsed;
 use crate::view::View;
 
+/// The most certificates of one host: a client gets the first that it can use, so more than one per kind of key are useless.
+const CERTIFICATES_MAX: usize = 8;
+
 /// What an Ingress brings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TlsChoices {
@@ -54,7 +57,7 @@ fn for_host(view: &View<'_>, parsed: &Parsed, domain: &Domain, findings: &mut Ve
         match usable(view, secret) {
             Err(finding) => say(Finding { field, ..finding }),
             Ok(certificate) if !certificate.covers(domain) => {
-                let names = certificate.names.join(", ");
+                let names = certificate.names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
                 let message = format!(
                     "the certificate of Secret {secret} does not cover {domain} (it covers: {names}); another one is served"
                 );
@@ -62,7 +65,7 @@ fn for_host(view: &View<'_>, parsed: &Parsed, domain: &Domain, findings: &mut Ve
             }
             Ok(_) => {
                 let certificate = name(secret);
-                if !found.contains(&certificate) {
+                if found.len() < CERTIFICATES_MAX && !found.contains(&certificate) {
                     found.push(certificate);
                 }
             }

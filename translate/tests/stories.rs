@@ -4,6 +4,8 @@
 //! for these names), `ingresses` in short form, and any other `objects` as manifests. `expect` says the whole of each
 //! part that it mentions; findings that it does not mention must not be there.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
 mod support;
 
 use std::collections::BTreeMap;

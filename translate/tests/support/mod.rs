@@ -1,5 +1,6 @@
 //! What the tests share: random worlds, and certificates made once.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::{Arc, OnceLock};
