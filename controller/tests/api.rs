@@ -167,7 +167,7 @@ async fn wait_ends_when_the_last_agent_named_has_everything() {
     controller.connect("replica-0");
     controller.connect("replica-1");
     controller.apply("replica-0", Vec::new());
-    let (code, answer) = controller.wait(&["replica-0", "replica-1"], 50).await;
+    let (code, answer) = controller.wait(&["replica-0", "replica-1"], 500).await;
     assert_eq!(code, 408, "{answer}");
     assert_eq!(answer["lagging"][0]["agent"], "replica-1");
     assert!(!waiting.is_finished());
@@ -184,9 +184,9 @@ async fn wait_sees_an_edit_that_was_made_just_before_it() {
     controller.connect("replica-0");
     controller.apply("replica-0", Vec::new());
     assert_eq!(controller.wait(&["replica-0"], 10_000).await.0, 200);
-    for round in 0..20 {
+    for round in 0..5 {
         controller.place("a.yaml", &ingress("a", &format!("host-{round}.example")));
-        let (code, answer) = controller.wait(&["replica-0"], 20).await;
+        let (code, answer) = controller.wait(&["replica-0"], 500).await;
         assert_eq!(code, 408, "round {round}: {answer}");
         assert!(answer["lagging"][0]["why"].as_str().unwrap().contains("it runs"), "{answer}");
         controller.apply("replica-0", Vec::new());
@@ -198,13 +198,13 @@ async fn wait_sees_an_edit_that_was_made_just_before_it() {
 async fn absent_agents_and_members_and_restarts_count_as_lagging() {
     let controller = Controller::start(&two());
     controller.until("the first publication", || controller.generation() == 1).await;
-    let (code, answer) = controller.wait(&["replica-0"], 20).await;
+    let (code, answer) = controller.wait(&["replica-0"], 500).await;
     assert_eq!((code, &answer["lagging"][0]["why"]), (408, &json!("it never connected")));
     let session = controller.connect("replica-0");
     let version = controller.apply("replica-0", Vec::new());
     let endpoints = SERVICE.replace("10.0.0.1", "10.0.0.2");
     controller.place("web.yaml", &endpoints);
-    let (code, answer) = controller.wait(&["replica-0"], 200).await;
+    let (code, answer) = controller.wait(&["replica-0"], 500).await;
     assert_eq!(code, 408, "{answer}");
     assert!(answer["lagging"][0]["why"].as_str().unwrap().contains("member set"), "{answer}");
     assert_eq!(controller.apply("replica-0", Vec::new()), version, "an endpoint makes no generation");
@@ -217,7 +217,7 @@ async fn absent_agents_and_members_and_restarts_count_as_lagging() {
     controller.apply("replica-0", Vec::new());
     assert_eq!(controller.wait(&["replica-0"], 10_000).await.0, 200);
     controller.news("replica-0", AgentNews::Gone { session: newer, why: "killed".to_owned() });
-    let (code, answer) = controller.wait(&["replica-0"], 20).await;
+    let (code, answer) = controller.wait(&["replica-0"], 500).await;
     assert_eq!((code, &answer["lagging"][0]["why"]), (408, &json!("it is not connected")));
 }
 
@@ -265,7 +265,7 @@ async fn a_refused_generation_ends_a_wait_only_when_it_is_for_good() {
         AgentNews::Refused(Refusal { version: published.version, code, message, transient })
     };
     controller.news("replica-0", refusal(true));
-    assert_eq!(controller.wait(&["replica-0"], 20).await.0, 408);
+    assert_eq!(controller.wait(&["replica-0"], 500).await.0, 408);
     controller.news("replica-0", refusal(false));
     assert_eq!(controller.wait(&["replica-0"], 10_000).await.0, 200);
     let agent = controller.status().await["fleets"][0]["agents"][0].clone();
