@@ -23,7 +23,6 @@ fn start() -> anyhow::Result<ExitCode> {
         Some(Command::Check(_)) | None => &cli.common,
     };
     process::log(common.log == LogForm::Json);
-    let program = std::env::current_exe()?;
     process::seal()?;
     let threads = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match &cli.command {
@@ -40,7 +39,7 @@ fn start() -> anyhow::Result<ExitCode> {
             } else {
                 let arguments: Vec<String> = std::env::args().skip(2).collect();
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                runtime.block_on(run::run(options, &program, &arguments))?;
+                runtime.block_on(run::run(options, &arguments))?;
             }
         }
         None => match &cli.config {

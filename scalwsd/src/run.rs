@@ -1,6 +1,7 @@
 //! `scalwsd run` without a keeper outside: this process keeps the sockets and restarts the worker that proxies.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::admin;
 use crate::cli::Run;
 use crate::worker::Ends;
 
-/// A worker that dies again this soon is not restarted at once.
+/// A worker that lived for less than this is not started again at once.
 const SOON: Duration = Duration::from_secs(1);
 /// The pause before such a restart, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -24,7 +25,7 @@ const STRAGGLE: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// When it cannot start.
-pub async fn run(options: &Run, program: &Path, arguments: &[String]) -> anyhow::Result<()> {
+pub async fn run(options: &Run, arguments: &[String]) -> anyhow::Result<()> {
     let socket = options.volume.join("keeper.sock");
     let listener = admin::bind(&socket).with_context(|| socket.display().to_string())?;
     let keeper = Keeper::new();
@@ -33,15 +34,20 @@ pub async fn run(options: &Run, program: &Path, arguments: &[String]) -> anyhow:
     let mut pause = PAUSE.0;
     let result = loop {
         let began = Instant::now();
-        let mut worker = start(program, arguments, &socket)?;
-        let status = tokio::select! {
-            status = worker.wait() => status?,
-            why = ends.next() => {
-                tracing::info!(why, "ending");
-                break end(&mut worker, options.common.drain_timeout + STRAGGLE).await;
-            }
-        };
-        tracing::error!(%status, "restarted the worker");
+        match start(arguments, &socket) {
+            Ok(mut worker) => tokio::select! {
+                status = worker.wait() => match status {
+                    Ok(status) => tracing::error!(%status, "the worker ended and is started again"),
+                    Err(error) => tracing::error!(%error, "the worker was lost and is started again"),
+                },
+                why = ends.next() => {
+                    tracing::info!(why, "ending");
+                    break end(&mut worker, options.common.drain_timeout + STRAGGLE).await;
+                }
+            },
+            // The sockets stay open meanwhile: what waits in their queues is not lost.
+            Err(error) => tracing::error!(%error, "the worker cannot be started; it is tried again"),
+        }
         if began.elapsed() < SOON {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -59,12 +65,13 @@ pub async fn run(options: &Run, program: &Path, arguments: &[String]) -> anyhow:
 }
 
 /// Starts the worker: the same command line with `worker` in place of `run`, and the keeper's socket.
-fn start(program: &Path, arguments: &[String], keeper: &PathBuf) -> anyhow::Result<Child> {
-    let mut command = Command::new(program);
-    command.arg("worker").args(arguments.iter().filter(|a| *a != "--supervised")).arg("--keeper").arg(keeper);
+fn start(arguments: &[String], keeper: &Path) -> io::Result<Child> {
+    // The very program that runs here, even if its file was replaced or removed since.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("scalwsd").arg("worker").args(arguments.iter().filter(|a| *a != "--supervised"));
     // The pipe ends with this process, whatever ends it.
-    command.arg("--supervised").stdin(Stdio::piped()).kill_on_drop(true);
-    command.spawn().with_context(|| format!("the worker {} cannot be started", program.display()))
+    command.arg("--keeper").arg(keeper).arg("--supervised").stdin(Stdio::piped()).kill_on_drop(true);
+    command.spawn()
 }
 
 async fn end(worker: &mut Child, limit: Duration) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use journal::admin::ReloadRequest;
 use journal::{CONFIG_FILE, Follower, KEYS_FOLDER, MEMBERS_FILE};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::access_log::{AccessLog, Destination};
@@ -87,12 +88,14 @@ pub async fn run(options: &Run) -> anyhow::Result<()> {
     let keys = Keys::Folder(options.volume.join(KEYS_FOLDER));
     let rules = AddressRules::of_this_machine(common.allow_loopback);
     let worker = Worker::new(Source::Volume(Box::new(follower)), keys, sockets, rules, metrics, log)?;
+    let admin = common.admin.clone().unwrap_or_else(|| options.volume.join("admin.sock"));
+    // Before anything is accepted: a process that cannot start must not take connections from one that can.
+    let admin = open_admin(Some(&admin))?;
     // An accepted state that does not load is a bug of somebody's; the agent finds out and sends another one.
     if let Err(error) = worker.loader.load_volume(accepted, Some(options.volume.join(MEMBERS_FILE))).await {
         tracing::error!(%error, "the accepted state of the volume cannot be loaded");
     }
-    let admin = common.admin.clone().unwrap_or_else(|| options.volume.join("admin.sock"));
-    serve(&worker, Some(&admin), common.drain_timeout, options.supervised, false).await
+    serve(&worker, admin, common.drain_timeout, options.supervised, false).await
 }
 
 /// `scalwsd --config FILE`.
@@ -105,11 +108,12 @@ pub async fn stand_alone(file: &Path, common: &Common) -> anyhow::Result<()> {
     let keys = Keys::Memory(Default::default());
     let rules = AddressRules::of_this_machine(common.allow_loopback);
     let worker = Worker::new(source, keys, Sockets::Own, rules, metrics, log)?;
+    let admin = open_admin(common.admin.as_deref())?;
     let answer = worker.loader.reload(&ReloadRequest::default()).await?;
     for fault in answer.not_live {
         tracing::warn!(resource = %fault.resource, code = %fault.code, "{}", fault.message);
     }
-    serve(&worker, common.admin.as_deref(), common.drain_timeout, false, true).await
+    serve(&worker, admin, common.drain_timeout, false, true).await
 }
 
 fn observe(common: &Common, default: Destination) -> anyhow::Result<(Arc<Metrics>, AccessLog)> {
@@ -120,18 +124,24 @@ fn observe(common: &Common, default: Destination) -> anyhow::Result<(Arc<Metrics
     Ok((metrics, log))
 }
 
+fn open_admin(path: Option<&Path>) -> anyhow::Result<Option<(PathBuf, UnixListener)>> {
+    let Some(path) = path else { return Ok(None) };
+    let listener = admin::bind(path).with_context(|| path.display().to_string())?;
+    Ok(Some((path.to_owned(), listener)))
+}
+
 async fn serve(
     worker: &Worker,
-    admin: Option<&Path>,
+    admin: Option<(PathBuf, UnixListener)>,
     drain_timeout: Duration,
     supervised: bool,
     hangup_reloads: bool,
 ) -> anyhow::Result<()> {
     let mut ends = Ends::new(supervised)?;
-    if let Some(path) = admin {
-        let listener = admin::bind(path).with_context(|| PathBuf::from(path).display().to_string())?;
+    let admin = admin.map(|(path, listener)| {
         tokio::spawn(worker.admin().serve(listener));
-    }
+        path
+    });
     tokio::spawn(Arc::clone(&worker.loader).maintain());
     let mut hangup = signal(SignalKind::hangup())?;
     loop {
