@@ -13,7 +13,7 @@ use crate::plain::host_claims;
 use crate::tls::TlsChoices;
 use crate::view::{Key, Stages, Unit, View};
 use crate::world::{Change, Settings, World};
-use crate::{backend, certificate, emit, host, output, parse, tls};
+use crate::{backend, certificate, emit, gateway, host, output, parse, tls};
 
 /// Keeps a world and its translation, and tells what each change makes different.
 ///
@@ -100,6 +100,9 @@ impl Engine {
             let config = self.ledger.translation.fleets.entry(name.clone()).or_default();
             config.resources.extend(emit::listeners(fleet).into_iter().map(|r| (r.id.clone(), r)));
         }
+        for object in self.world.gateway_objects() {
+            self.ledger.draft(&object.reference(), gateway::draft(object));
+        }
         self.queue.extend(self.world.ingress_keys().cloned().map(Unit::Parse));
         self.run();
         // The steps above are not what changed; the difference to the old translation is.
@@ -119,6 +122,9 @@ impl Engine {
             return;
         }
         self.world.apply(change);
+        if old.as_ref().or(new).is_some_and(|object| matches!(object.as_ref(), Object::Gateway(_))) {
+            self.ledger.draft(&reference, new.and_then(|object| gateway::draft(object)));
+        }
         for object in [old.as_ref(), new].into_iter().flatten() {
             let key = object.key();
             match object.as_ref() {
@@ -134,7 +140,7 @@ impl Engine {
                     }
                 }
                 Object::Secret(_) => self.touch(&Key::Secret(key)),
-                Object::ConfigMap(_) | Object::Namespace(_) => {}
+                Object::ConfigMap(_) | Object::Namespace(_) | Object::Gateway(_) => {}
             }
         }
     }

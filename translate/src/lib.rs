@@ -14,6 +14,7 @@ mod claims;
 mod class;
 mod emit;
 mod engine;
+mod gateway;
 mod host;
 mod ledger;
 pub mod manifest;

@@ -13,7 +13,7 @@ use crate::parse::Parsed;
 use crate::tls::TlsChoices;
 use crate::view::{Stages, Unit, View};
 use crate::world::{FleetName, World};
-use crate::{backend, certificate, emit, host, output, parse, tls};
+use crate::{backend, certificate, emit, gateway, host, output, parse, tls};
 
 /// What an Ingress claims, given what it asks for and brings.
 pub(crate) fn host_claims<'a>(
@@ -67,6 +67,9 @@ pub fn translate(world: &World) -> Translation {
         }
         let draft: Arc<Draft> = output.draft;
         translation.drafts.insert(output::reference(key), draft);
+    }
+    for object in world.gateway_objects() {
+        translation.drafts.extend(gateway::draft(object).map(|draft| (object.reference(), draft)));
     }
     for (name, pool) in pools {
         let service = NamespacedName::new(&pool.namespace, &pool.service);

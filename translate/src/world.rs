@@ -239,6 +239,11 @@ impl World {
         self.ingresses.keys()
     }
 
+    /// Every object of the Gateway API.
+    pub fn gateway_objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.gateway.values()
+    }
+
     pub(crate) fn ingress(&self, key: &NamespacedName) -> Option<&Ingress> {
         match self.ingresses.get(key).map(Arc::as_ref) {
             Some(Object::Ingress(o)) => Some(o),

@@ -175,6 +175,13 @@ fn summary(translation: &Translation) -> Map<String, Value> {
     let backends = translation.backends.iter().map(|(backend, members)| {
         (backend.to_string(), json!(members.iter().map(AsRef::as_ref).collect::<Vec<&str>>()))
     });
+    let conditions = translation.drafts.iter().flat_map(|(object, draft)| {
+        draft.conditions.iter().map(move |c| {
+            let parent = c.parent.as_ref().map_or(String::new(), |parent| format!(" {parent}"));
+            json!(format!("{object}{parent} {}={} {}", c.kind, c.status, c.reason))
+        })
+    });
+    out.insert("conditions".to_owned(), Value::Array(conditions.collect()));
     out.insert("backends".to_owned(), Value::Object(backends.collect()));
     out
 }

@@ -8,7 +8,8 @@ use serde_json::Value;
 use zeroize::Zeroize;
 
 use super::check;
-use super::{NamespacedName, Object, ObjectMeta, Secret, SecretBytes};
+use super::gateway::Whole;
+use super::{GatewayObjectSpec, NamespacedName, Object, ObjectMeta, Secret, SecretBytes};
 
 /// Why a document is no object of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,15 +36,34 @@ pub enum DecodeError {
     },
 }
 
-/// The groups and versions of the kinds that are read, and whether they live in namespaces.
-const KINDS: [(&str, &str, bool); 7] = [
-    ("Ingress", "networking.k8s.io/v1", true),
-    ("IngressClass", "networking.k8s.io/v1", false),
-    ("Service", "v1", true),
-    ("EndpointSlice", "discovery.k8s.io/v1", true),
-    ("Secret", "v1", true),
-    ("ConfigMap", "v1", true),
-    ("Namespace", "v1", false),
+/// A kind that is read: its group and the versions of it that are read, the best first, and whether it lives in namespaces.
+type Known = (&'static str, &'static [&'static str], bool);
+
+const KINDS: [Known; 16] = [
+    ("Ingress", &["networking.k8s.io/v1"], true),
+    ("IngressClass", &["networking.k8s.io/v1"], false),
+    ("Service", &["v1"], true),
+    ("EndpointSlice", &["discovery.k8s.io/v1"], true),
+    ("Secret", &["v1"], true),
+    ("ConfigMap", &["v1"], true),
+    ("Namespace", &["v1"], false),
+    ("GatewayClass", GATEWAY_VERSIONS, false),
+    ("Gateway", GATEWAY_VERSIONS, true),
+    ("HTTPRoute", GATEWAY_VERSIONS, true),
+    ("GRPCRoute", GATEWAY_VERSIONS, true),
+    ("TLSRoute", GATEWAY_VERSIONS, true),
+    ("TCPRoute", GATEWAY_VERSIONS, true),
+    ("UDPRoute", GATEWAY_VERSIONS, true),
+    ("ReferenceGrant", GATEWAY_VERSIONS, true),
+    ("BackendTLSPolicy", GATEWAY_VERSIONS, true),
+];
+
+/// What is read of the Gateway API has the same form in all of them.
+const GATEWAY_VERSIONS: &[&str] = &[
+    "gateway.networking.k8s.io/v1",
+    "gateway.networking.k8s.io/v1beta1",
+    "gateway.networking.k8s.io/v1alpha3",
+    "gateway.networking.k8s.io/v1alpha2",
 ];
 
 /// What a check found wrong: field, value, why.
@@ -63,11 +83,12 @@ pub(super) fn decode(mut value: Value) -> Result<Object, DecodeError> {
         let why = "every object must say its apiVersion and kind";
         return Err(fail("(unknown)", (field.to_owned(), "not given".to_owned(), why.to_owned())));
     }
-    let Some((_, wanted, namespaced)) = KINDS.iter().find(|(k, _, _)| *k == kind) else {
+    let Some((_, versions, namespaced)) = KINDS.iter().find(|(k, _, _)| *k == kind) else {
         return Err(DecodeError::UnknownKind { api_version, kind });
     };
     let group = |v: &str| v.rsplit_once('/').map_or(String::new(), |(g, _)| g.to_owned());
-    if api_version != *wanted {
+    let wanted = versions[0];
+    if !versions.contains(&api_version.as_str()) {
         // An old version of a group that is read, such as networking.k8s.io/v1beta1, is a mistake worth telling.
         // The same kind in a foreign group is simply another kind.
         if group(&api_version) == group(wanted) || (kind == "Ingress" && group(&api_version) == "extensions") {
@@ -87,7 +108,16 @@ pub(super) fn decode(mut value: Value) -> Result<Object, DecodeError> {
         "EndpointSlice" => typed(value).map(Object::EndpointSlice),
         "Secret" => secret(value).map(Object::Secret),
         "ConfigMap" => typed(value).map(Object::ConfigMap),
-        _ => typed(value).map(Object::Namespace),
+        "Namespace" => typed(value).map(Object::Namespace),
+        "GatewayClass" => gateway(value, GatewayObjectSpec::GatewayClass),
+        "Gateway" => gateway(value, GatewayObjectSpec::Gateway),
+        "HTTPRoute" => gateway(value, GatewayObjectSpec::HttpRoute),
+        "GRPCRoute" => gateway(value, GatewayObjectSpec::GrpcRoute),
+        "TLSRoute" => gateway(value, GatewayObjectSpec::TlsRoute),
+        "TCPRoute" => gateway(value, GatewayObjectSpec::TcpRoute),
+        "UDPRoute" => gateway(value, GatewayObjectSpec::UdpRoute),
+        "ReferenceGrant" => gateway(value, GatewayObjectSpec::ReferenceGrant),
+        _ => gateway(value, GatewayObjectSpec::BackendTlsPolicy),
     };
     let decoded = decoded.map_err(|f| fail(&object, f))?;
     match &decoded {
@@ -95,7 +125,7 @@ pub(super) fn decode(mut value: Value) -> Result<Object, DecodeError> {
         Object::IngressClass(o) => check::ingress_class(o),
         Object::Service(o) => check::service(o),
         Object::EndpointSlice(o) => check::endpoint_slice(o),
-        Object::Secret(_) | Object::ConfigMap(_) | Object::Namespace(_) => Ok(()),
+        Object::Secret(_) | Object::ConfigMap(_) | Object::Namespace(_) | Object::Gateway(_) => Ok(()),
     }
     .map_err(|f| fail(&object, f))?;
     Ok(decoded)
@@ -129,6 +159,10 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
         let shown = seen.map_or_else(|| "not given".to_owned(), Value::to_string);
         (path, shown, error.into_inner().to_string())
     })
+}
+
+fn gateway<S: DeserializeOwned>(value: Value, wrap: fn(S) -> GatewayObjectSpec) -> Result<Object, Fault> {
+    typed::<Whole<S>>(value).map(|whole| Object::Gateway(whole.object(wrap)))
 }
 
 /// Secrets are read by hand: their values are wiped from the JSON and never shown.

@@ -2,6 +2,7 @@
 
 mod check;
 mod decode;
+mod gateway;
 mod ingress;
 mod meta;
 mod secret;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use config::ObjectRef;
 
 pub use decode::DecodeError;
+pub use gateway::{GatewayObject, GatewayObjectSpec};
 pub use ingress::{
     Backend, ClassParameters, HttpPath, HttpRule, Ingress, IngressClass, IngressClassSpec, IngressSpec, IngressTls,
     PortRef, ResourceBackend, Rule, ServiceBackend,
@@ -40,6 +42,8 @@ pub enum Object {
     ConfigMap(ConfigMap),
     /// `v1` Namespace.
     Namespace(Namespace),
+    /// Any kind of `gateway.networking.k8s.io`.
+    Gateway(GatewayObject),
 }
 
 impl Object {
@@ -62,6 +66,7 @@ impl Object {
             Object::Secret(_) => "Secret",
             Object::ConfigMap(_) => "ConfigMap",
             Object::Namespace(_) => "Namespace",
+            Object::Gateway(o) => o.kind(),
         }
     }
 
@@ -75,6 +80,7 @@ impl Object {
             Object::Secret(o) => &o.metadata,
             Object::ConfigMap(o) => &o.metadata,
             Object::Namespace(o) => &o.metadata,
+            Object::Gateway(o) => &o.metadata,
         }
     }
 

@@ -225,8 +225,23 @@ fn class() -> impl Strategy<Value = Value> {
     )
 }
 
+fn route() -> impl Strategy<Value = Value> {
+    (prop::sample::select(NAMESPACES.to_vec()), 0..2u8).prop_map(|(namespace, parent)| {
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"namespace": namespace, "name": "r0"},
+            "spec": {"parentRefs": [{"name": format!("g{parent}")}], "rules": []},
+        })
+    })
+}
+
 fn delete() -> impl Strategy<Value = ObjectRef> {
-    let kinds = vec![("Ingress", "i", 4u8), ("Service", "s", 4), ("EndpointSlice", "e", 3), ("Secret", "t", 3)];
+    let kinds = vec![
+        ("Ingress", "i", 4u8),
+        ("Service", "s", 4),
+        ("EndpointSlice", "e", 3),
+        ("Secret", "t", 3),
+        ("HTTPRoute", "r", 1),
+    ];
     let namespaced = (prop::sample::select(kinds), prop::sample::select(NAMESPACES.to_vec()), 0..4u8).prop_map(
         |((kind, prefix, count), namespace, n)| ObjectRef {
             kind: kind.to_owned(),
@@ -250,6 +265,7 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
         3 => slice(),
         2 => secret(),
         1 => class(),
+        1 => route(),
     ];
     prop_oneof![
         40 => put.prop_map(|value| Change::Put(object(value))),
