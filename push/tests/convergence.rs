@@ -1,5 +1,6 @@
 //! Both sessions over a link that loses, doubles, swaps and cuts, with agents that fail and die: in the end every agent
 //! holds exactly what is desired, and none ever goes back (the model asserts that at every application).
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod model;
 

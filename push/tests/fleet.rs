@@ -1,4 +1,5 @@
 //! The desired state of a fleet: generations, differences, what is shared, what is condemned.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

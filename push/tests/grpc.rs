@@ -1,4 +1,5 @@
 //! The binding over loopback with real TLS: agents are served, and nobody else gets anything.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod model;
 

@@ -1,4 +1,5 @@
 //! Identities and the authority: one form of name, the public key only, client authentication only, a short life.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, SystemTime};
 

@@ -41,6 +41,9 @@ pub struct Item {
     pub secrets: Vec<Digest>,
 }
 
+/// The members of a set, `address:port` each.
+pub type Members = Arc<[Arc<str>]>;
+
 /// One step of a fleet: applied as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct FleetChange {
@@ -53,7 +56,7 @@ pub struct FleetChange {
     /// Secrets that are no longer needed. One that a body still names stays until none does.
     pub drop_secrets: Vec<Digest>,
     /// Member sets: the members (sorted or not), or `None` when the set is gone.
-    pub members: Vec<(Arc<str>, Option<Arc<[Arc<str>]>>)>,
+    pub members: Vec<(Arc<str>, Option<Members>)>,
 }
 
 /// What a publication led to.

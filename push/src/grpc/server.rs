@@ -27,6 +27,9 @@ use crate::server_session::{Agent, Close, Event, Input, Role, ServerSession};
 /// How long a closed session may take to write its last message before its connection is cut.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// The least time between two ticks of a session.
+const TICK: Duration = Duration::from_millis(50);
+
 /// What the owner of the fleets gives to the sessions and gets from them.
 pub trait Hub: Send + Sync + 'static {
     /// The fleet of a proven agent and the name to report it by; `None` denies it (an unknown fleet, a pod that is gone).
@@ -106,7 +109,14 @@ impl Clock {
 /// The one live session of each agent.
 #[derive(Default)]
 struct Sessions {
-    live: Mutex<(u64, HashMap<AgentIdentity, (u64, CancellationToken)>)>,
+    live: Mutex<Live>,
+}
+
+/// Sessions are numbered; each can be told that it is superseded.
+#[derive(Default)]
+struct Live {
+    newest: u64,
+    sessions: HashMap<AgentIdentity, (u64, CancellationToken)>,
 }
 
 impl Sessions {
@@ -114,9 +124,9 @@ impl Sessions {
     fn begin(self: &Arc<Self>, agent: &AgentIdentity) -> Registered {
         let superseded = CancellationToken::new();
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        live.0 += 1;
-        let number = live.0;
-        if let Some((_, older)) = live.1.insert(agent.clone(), (number, superseded.clone())) {
+        live.newest += 1;
+        let number = live.newest;
+        if let Some((_, older)) = live.sessions.insert(agent.clone(), (number, superseded.clone())) {
             older.cancel();
         }
         Registered { sessions: Arc::clone(self), agent: agent.clone(), number, superseded }
@@ -134,8 +144,8 @@ struct Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let mut live = self.sessions.live.lock().unwrap_or_else(PoisonError::into_inner);
-        if live.1.get(&self.agent).is_some_and(|(number, _)| *number == self.number) {
-            live.1.remove(&self.agent);
+        if live.sessions.get(&self.agent).is_some_and(|(number, _)| *number == self.number) {
+            live.sessions.remove(&self.agent);
         }
     }
 }
@@ -266,17 +276,22 @@ async fn read<H: Hub>(
     let expiry = tokio::time::sleep(not_after.duration_since(SystemTime::now()).unwrap_or_default());
     tokio::pin!(expiry);
     let mut superseded = false;
+    // What is due is done by the writer. While the peer does not take it, it stays due: that must not spin.
+    let mut not_before = tokio::time::Instant::now();
     let why = loop {
         if shared.look(|session| session.closed().is_some()) {
             break None;
         }
-        let tick = shared.look(ServerSession::deadline).map(|at| shared.clock.at(at));
+        let tick = shared.look(ServerSession::deadline).map(|at| shared.clock.at(at).max(not_before));
         tokio::select! {
             message = inbound.message() => match message {
                 Ok(Some(message)) => shared.step(Input::Received(message)),
                 Ok(None) | Err(_) => break Some(Close::Gone),
             },
-            () = tokio::time::sleep_until(tick.unwrap_or_else(|| shared.clock.at(0))), if tick.is_some() => shared.step(Input::Tick),
+            () = tokio::time::sleep_until(tick.unwrap_or(not_before)), if tick.is_some() => {
+                not_before = tokio::time::Instant::now() + TICK;
+                shared.step(Input::Tick);
+            }
             () = shared.read.notified() => {}
             Ok(()) = role.changed() => {
                 let role = role.borrow_and_update().clone();

@@ -1,4 +1,5 @@
 //! A model of an agent's volume, of a link that loses things, and a run of both sessions over it in virtual time.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "shared by several test files, each of which uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
