@@ -51,7 +51,12 @@ fn text() -> impl Strategy<Value = String> {
 
 fn bytes() -> impl Strategy<Value = Bytes> {
     let some = prop::collection::vec(any::<u8>(), 0..64).prop_map(Bytes::from);
-    prop_oneof![some, Just(Bytes::from(vec![7; 256 * 32])), Just((0..=255u8).collect::<Bytes>())]
+    prop_oneof![some, Just(wide()), Just((0..=255u8).collect::<Bytes>())]
+}
+
+/// Digests of 256 buckets.
+fn wide() -> Bytes {
+    Bytes::from(vec![7; 256 * 32])
 }
 
 fn up() -> impl Strategy<Value = Up> {

@@ -128,7 +128,8 @@ impl ConfigLane {
             State::AskBuckets => None,
             State::Flying(flight) => Some(flight.deadline),
         };
-        let members = self.waiting_for_members.map(|since| since + limits::MEMBER_WAIT_MS);
+        let waiting = self.waiting_for_members.filter(|_| matches!(self.state, State::Idle));
+        let members = waiting.map(|since| since.saturating_add(limits::MEMBER_WAIT_MS));
         [state, members].into_iter().flatten().min()
     }
 
