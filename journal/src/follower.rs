@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::record::Record;
+use crate::record::{Commit, Record, checksum};
 use crate::replay::{Accepted, Replay};
 use crate::transactions::{Change, Event, Machine, Transaction, lines};
 use crate::{Digest, Key, Tree, digest};
@@ -85,6 +85,13 @@ pub struct Staged {
     /// Whether `settled` starts from nothing.
     from_start: bool,
     file: Option<File>,
+}
+
+/// A first transaction that needs no reading.
+struct Skipped {
+    head: Commit,
+    /// Where it ends in the file.
+    len: usize,
 }
 
 /// Follows one journal file.
@@ -220,10 +227,38 @@ impl Follower {
                 return Err(JournalError::OtherJournal { path: self.path.clone(), asked: journal.to_owned(), found });
             }
         }
-        let mut machine = if known { Machine::after(after) } else { Machine::default() };
-        let mut settled = BTreeMap::new();
+        let skipped = if known { None } else { self.skip_held_state(text) };
+        // What is held already is not parsed again, however much it is.
+        let (text, base, after) = match &skipped {
+            Some(skipped) => (text.get(skipped.len..).unwrap_or_default(), skipped.len as u64, skipped.head.id),
+            None => (text, base, after),
+        };
+        let from_start = !known && skipped.is_none();
+        let mut machine = if from_start { Machine::default() } else { Machine::after(after) };
+        let mut settled = if skipped.is_some() { self.tail.clone() } else { BTreeMap::new() };
         let (mut settled_offset, mut settled_commit) = (base, after);
-        let mut settled_head = self.accepted.filter(|_| known);
+        let mut settled_head = match &skipped {
+            Some(Skipped { head, .. }) => Some((head.root, (head.epoch, head.generation))),
+            None => self.accepted.filter(|_| known),
+        };
+        if let Some(Skipped { head, .. }) = skipped.filter(|skipped| skipped.head.id == commit) {
+            let mut staged = Staged {
+                changes: Vec::new(),
+                root: head.root,
+                version: (head.epoch, head.generation),
+                journal: journal.to_owned(),
+                commit,
+                settled,
+                settled_offset,
+                settled_commit,
+                settled_head,
+                tail: BTreeMap::new(),
+                from_start,
+                file: None,
+            };
+            staged.changes = self.difference(&staged);
+            return Ok(staged);
+        }
         for (from, to) in lines(text) {
             match machine.line(text, from, to, base).map_err(|e| no_commit(e.to_string()))? {
                 Some(Event::Accepted(done)) => {
@@ -253,7 +288,7 @@ impl Follower {
             settled_commit,
             settled_head,
             tail,
-            from_start: !known,
+            from_start,
             file: None,
         };
         staged.changes = self.difference(&staged);
@@ -262,6 +297,33 @@ impl Follower {
             return Err(JournalError::Root { commit, named: head.root, found });
         }
         Ok(staged)
+    }
+
+    /// The first transaction of a compacted journal is its whole accepted state. When that is what is held, only its
+    /// checksum is looked at.
+    fn skip_held_state(&self, text: &[u8]) -> Option<Skipped> {
+        let mut start = None;
+        let mut all = lines(text).skip(1);
+        let (line, to) = loop {
+            let (from, to) = all.next()?;
+            let line = text.get(from..to - 1)?;
+            if line.starts_with(br#"{"put":"#) {
+                start.get_or_insert(from);
+                continue;
+            }
+            match Record::decode(line).ok()? {
+                Record::Commit(head) => break ((head, start.unwrap_or(from), from), to),
+                Record::Epoch { .. } | Record::Condemned { .. } if start.is_none() => {}
+                _ => return None,
+            }
+        };
+        let (head, start, end) = line;
+        let sum = checksum(text.get(start..end)?, head.id, head.epoch, head.generation, &head.root);
+        let (from, to_accepted) = all.next().filter(|(from, _)| *from == to)?;
+        let accepted = Record::decode(text.get(from..to_accepted - 1)?).ok()?;
+        let held = head.root == self.root && self.commit > 0;
+        (held && sum == head.checksum && accepted == Record::Accepted { id: head.id })
+            .then_some(Skipped { head, len: to_accepted })
     }
 
     /// What differs between what is held and what was staged. Costs what changed, unless the journal is a new one.
@@ -308,7 +370,9 @@ impl Follower {
         plant(&mut self.tree, &staged.changes);
         if staged.from_start {
             self.state.clear();
-            self.file = staged.file;
+        }
+        if let Some(file) = staged.file {
+            self.file = Some(file);
             self.journal = Some(staged.journal);
         }
         for (key, body) in staged.settled {

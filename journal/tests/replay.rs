@@ -244,6 +244,68 @@ fn an_epoch_and_condemned_leaves_survive_without_a_transaction() {
 }
 
 #[test]
+fn a_follower_skips_the_whole_state_of_a_compacted_journal_that_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.jsonl");
+    let mut state = State::default();
+    let mut text = head();
+    encode_transaction(state.apply(&vec![(1, Some(1)), (2, Some(2))]), 1, (1, 1), state.tree.root(), &mut text);
+    text.extend(line(Record::Accepted { id: 1 }));
+    std::fs::write(&path, &text).unwrap();
+    let (mut follower, _) = Follower::open(&path).unwrap();
+    // The second commit is held and its `accepted` was not read yet when the journal is written anew.
+    encode_transaction(state.apply(&vec![(2, Some(3))]), 2, (1, 2), state.tree.root(), &mut text);
+    std::fs::write(&path, &text).unwrap();
+    let staged = follower.read_to("one", 2).unwrap();
+    follower.keep(staged);
+    let root = state.tree.root();
+    let compacted = |good: bool| {
+        let mut text = line(Record::Journal { id: "two".to_owned() });
+        text.extend(line(Record::Epoch { highest: 1 }));
+        let puts = state.bodies.iter().map(|(key, body)| {
+            let body = body.clone();
+            Record::Put { key: key.clone(), secrets: Vec::new().into(), body }
+        });
+        encode_transaction(puts, 2, (1, 2), root, &mut text);
+        if !good {
+            // Damage in a body: the checksum no longer fits.
+            let at = text.windows(3).position(|w| w == b"} 1").unwrap();
+            text[at + 2] = b'9';
+        }
+        text.extend(line(Record::Accepted { id: 2 }));
+        text
+    };
+    let rename = |text: &[u8]| {
+        std::fs::write(dir.path().join("new"), text).unwrap();
+        std::fs::rename(dir.path().join("new"), &path).unwrap();
+    };
+    rename(&compacted(false));
+    assert!(matches!(follower.read_to("two", 2), Err(JournalError::NoCommit { .. })));
+    let mut text = compacted(true);
+    rename(&text);
+    let staged = follower.read_to("two", 2).unwrap();
+    assert!(staged.changes.is_empty());
+    encode_transaction(
+        state.clone().apply(&vec![(1, None)]),
+        3,
+        (1, 3),
+        {
+            let mut after = state.clone();
+            after.apply(&vec![(1, None)]);
+            after.tree.root()
+        },
+        &mut text,
+    );
+    rename(&text);
+    let staged = follower.read_to("two", 3).unwrap();
+    assert_eq!(staged.changes.len(), 1);
+    follower.keep(staged);
+    assert_eq!((follower.journal(), follower.commit()), (Some("two"), 3));
+    let staged = follower.read_to("two", 2).unwrap();
+    assert_eq!((staged.changes.len(), staged.root), (1, root), "back to the accepted state");
+}
+
+#[test]
 fn a_follower_goes_back_to_the_accepted_state_when_a_kept_commit_was_cut() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config.jsonl");
