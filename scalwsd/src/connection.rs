@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
+use tokio::time::Sleep;
 
 use crate::head_guard::{Fault, Findings, Scanner};
 use crate::proxy::{Open, Proxy};
@@ -23,6 +24,8 @@ use crate::service;
 
 /// How long a client may take for a request head; an idle kept connection is closed after it, too.
 pub const HEAD_LIMIT: Duration = Duration::from_secs(60);
+/// How long a client may take no byte of what is written to it.
+const WRITE_LIMIT: Duration = Duration::from_secs(60);
 /// The most bytes of one HTTP/1 request head, and of one HTTP/2 header list.
 const HEAD_BYTES: usize = 64 * 1024;
 /// How many requests of one HTTP/2 connection run at the same time.
@@ -176,17 +179,33 @@ where
     }
 }
 
-/// A stream that gives bytes which were read already first, and shows HTTP/1 bytes to the scanner.
+/// A stream that gives bytes which were read already first, shows HTTP/1 bytes to the scanner, and breaks when the client
+/// takes nothing for too long: a body that waits for such a client would hold the member's connection for ever.
 #[derive(Debug)]
 struct Watched<IO> {
     first: Bytes,
     io: IO,
     scanner: Option<Scanner>,
+    write_limit: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<IO> Watched<IO> {
     fn new(first: Bytes, io: IO, version: Version) -> Watched<IO> {
-        Watched { first, io, scanner: (version == Version::Http1).then(Scanner::default) }
+        let scanner = (version == Version::Http1).then(Scanner::default);
+        Watched { first, io, scanner, write_limit: WRITE_LIMIT, stalled: None }
+    }
+
+    /// Limits how long a write may stand still.
+    fn limit<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let limit = self.write_limit;
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
     }
 }
 
@@ -211,7 +230,8 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
 
 impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.limit(cx, written)
     }
 
     fn poll_write_vectored(
@@ -219,7 +239,8 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.limit(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -227,10 +248,51 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.limit(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let closed = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.limit(cx, closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_given_up_and_a_slow_one_is_not() {
+        let (near, mut far) = tokio::io::duplex(4);
+        let mut watched = Watched::new(Bytes::new(), near, Version::Http1);
+        watched.write_limit = Duration::from_millis(200);
+        let writing = tokio::spawn(async move {
+            watched.write_all(b"12345678").await?;
+            // Half of it was taken; nobody takes the rest.
+            watched.write_all(b"more").await
+        });
+        let mut half = [0; 4];
+        far.read_exact(&mut half).await.unwrap();
+        let error = writing.await.unwrap().unwrap_err();
+        assert_eq!((&half, error.kind()), (b"1234", io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test]
+    async fn the_first_bytes_tell_http_2_from_http_1() {
+        for (bytes, wanted) in [
+            (&b"GET / HTTP/1.1\r\n"[..], Version::Http1),
+            (b"PRI / HTTP/1.1\r\n", Version::Http1),
+            (PREFACE, Version::Http2),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore", Version::Http2),
+        ] {
+            // One byte at a time.
+            let (mut near, mut far) = tokio::io::duplex(1);
+            let writing = tokio::spawn(async move { near.write_all(bytes).await });
+            let (first, version) = read_first(&mut far).await.unwrap();
+            assert_eq!((version, bytes.starts_with(&first)), (wanted, true));
+            writing.abort();
+        }
     }
 }

@@ -81,6 +81,22 @@ async fn another_worker_serves_what_was_accepted() {
     assert_eq!(other.loader.config().await.root, site.worker.loader.config().await.root);
     assert_ne!(other.loader.config().await.start, site.worker.loader.config().await.start);
     site.worker.loader.drain().await;
-    // Its member sets come from the members journal or the agent; here there was none.
-    assert_eq!(get(site.http, "a.example", "/").await.status, 503);
+    assert_eq!(get(site.http, "a.example", "/").await.status, 503, "nobody wrote the member set down");
+}
+
+#[tokio::test]
+async fn another_worker_has_the_member_sets_of_the_volume_up_to_a_torn_end() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[], |_| {}).await;
+    let name: std::sync::Arc<str> = crate::site::set_name("a.example").to_name().as_str().into();
+    let set = journal::members::MemberSet::new(&name, vec![backend.address.as_str().into()]);
+    let mut lines = Vec::new();
+    journal::Record::Journal { id: "m".to_owned() }.encode_into(&mut lines);
+    set.record(&name).encode_into(&mut lines);
+    lines.extend_from_slice(br#"{"set":{"name":"torn"#);
+    std::fs::write(site.dir.path().join(journal::MEMBERS_FILE), lines).unwrap();
+    let other = site.another_worker().await;
+    site.worker.loader.drain().await;
+    assert_eq!(get(site.http, "a.example", "/").await.status, 200);
+    assert_eq!(other.members.get(&name).unwrap().digest, set.digest);
 }

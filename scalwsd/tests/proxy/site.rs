@@ -11,7 +11,7 @@ use config::{
 };
 use journal::admin::{NotLive, ReloadAnswer, ReloadRequest};
 use journal::record::encode_transaction;
-use journal::{CONFIG_FILE, Digest, Follower, JournalFile, KEYS_FOLDER, Key, Record, Tree, digest};
+use journal::{CONFIG_FILE, Digest, Follower, JournalFile, KEYS_FOLDER, Key, MEMBERS_FILE, Record, Tree, digest};
 use keeper::server::Keeper;
 use scalwsd::access_log::{AccessLog, Destination};
 use scalwsd::dns::AddressRules;
@@ -163,7 +163,7 @@ async fn start(volume: PathBuf, log: Destination) -> Worker {
     let source = Source::Volume(Box::new(follower));
     let keys = Keys::Folder(volume.join(KEYS_FOLDER));
     let worker = Worker::new(source, keys, Sockets::Keeper(client), rules, metrics, log).unwrap();
-    worker.loader.load_volume(accepted, None).await.unwrap();
+    worker.loader.load_volume(accepted, Some(volume.join(MEMBERS_FILE))).await.unwrap();
     worker
 }
 
