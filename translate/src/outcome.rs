@@ -133,9 +133,10 @@ pub mod reasons {
 pub enum Served {
     /// All of it.
     Full,
-    /// Some of it; the findings say what is missing.
+    /// Not all of it, maybe nothing: an older object has its host or path, or something that it names is missing. It is
+    /// served without a change of the object itself once that is mended. The findings say what is missing.
     Partly,
-    /// Nothing of it.
+    /// Nothing of it, because of the object itself. A finding says [`reasons::REJECTED`], or a condition is not accepted.
     Refused,
 }
 

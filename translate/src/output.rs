@@ -59,7 +59,6 @@ pub(crate) fn output(view: &View<'_>, key: &NamespacedName) -> Option<Output> {
         pools: BTreeSet::new(),
         backends: BTreeSet::new(),
         resources: BTreeSet::new(),
-        served: false,
         lost: false,
     };
     if let Some(fleet) = &parsed.fleet
@@ -91,7 +90,6 @@ struct Work<'a> {
     pools: BTreeSet<PoolName>,
     backends: BTreeSet<BackendRef>,
     resources: BTreeSet<ResourceId>,
-    served: bool,
     lost: bool,
 }
 
@@ -116,9 +114,7 @@ impl Work<'_> {
         for certificate in host.tls.iter().flat_map(|tls| &tls.certificates) {
             self.resources.insert(ResourceId { kind: Kind::Certificate, name: certificate.to_name() });
         }
-        if claim.routes.is_empty() {
-            self.served |= !self.parsed.policy.canary;
-        } else {
+        if !claim.routes.is_empty() {
             self.fragment(key, claim, host, settings);
         }
         if self.parsed.policy.refusal.is_none() {
@@ -259,7 +255,6 @@ impl Work<'_> {
         let wins = self.contest(key, claim, route);
         let action = match self.backend(route) {
             Ok(pool) => {
-                self.served |= wins;
                 self.lost |= !wins;
                 self.resources.insert(ResourceId { kind: Kind::Pool, name: pool.to_name() });
                 self.pools.insert(pool.clone());
@@ -376,10 +371,11 @@ impl Work<'_> {
     fn finish(mut self) -> Output {
         let fleet = self.parsed.fleet.clone();
         let refused = self.parsed.policy.refusal.is_some() || fleet.is_none();
-        let served = match (self.served && !refused, self.lost) {
-            (false, _) => Served::Refused,
-            (true, true) => Served::Partly,
-            (true, false) => Served::Full,
+        let faulty = self.parsed.findings.iter().any(|finding| finding.severity == Severity::Warning);
+        let served = match (refused, self.lost || faulty) {
+            (true, _) => Served::Refused,
+            (false, true) => Served::Partly,
+            (false, false) => Served::Full,
         };
         // Loud ones first; within them the order in which they were found, which is that of the fields.
         self.findings.sort_by_key(|finding| finding.severity);
