@@ -7,7 +7,8 @@ use crate::output::{Paint, clean};
 pub fn render(document: &Document, paint: Paint) -> String {
     let mut out = String::new();
     if let Some(held) = &document.held {
-        out.push_str(&format!("{} {}\n\n", paint.bad("HELD"), clean(&held.message)));
+        let way_out = "to publish it as it is: scalwsctl confirm";
+        out.push_str(&format!("{} {}; {way_out}\n\n", paint.bad("HELD"), clean(held)));
     }
     for fleet in &document.fleets {
         out.push_str(&fleet_text(fleet, paint));
@@ -127,5 +128,13 @@ WITHOUT A READY ENDPOINT (requests get 503)
   a/web:80
 ";
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_held_world_is_said_first_with_the_way_out() {
+        let document: Document = serde_json::from_str(r#"{"held":"the folder is not there any more"}"#).unwrap();
+        let text = render(&document, Paint::plain());
+        let wanted = "HELD the folder is not there any more; to publish it as it is: scalwsctl confirm\n";
+        assert!(text.starts_with(wanted), "{text}");
     }
 }

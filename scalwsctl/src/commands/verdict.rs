@@ -14,15 +14,7 @@ pub struct Document {
     pub backends: Vec<BackendStatus>,
     /// Why a new world is not published.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<HeldStatus>,
-}
-
-/// A world that is held.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct HeldStatus {
-    /// Why, and how to confirm.
-    pub message: String,
+    pub held: Option<String>,
 }
 
 /// One fleet.
