@@ -5,7 +5,9 @@ pub const PROTOCOL: (u32, u32) = (1, 1);
 /// The longest chunk of a transfer, in bytes.
 pub const CHUNK: usize = 256 * 1024;
 /// The longest gRPC message, in bytes: the largest member set is the largest message.
-pub const MESSAGE: usize = 4 * 1024 * 1024;
+pub const MESSAGE: usize = 8 * 1024 * 1024;
+/// What one field of a message may take of it, in bytes; the rest is for names and lengths.
+pub const CONTENT: usize = MESSAGE - 64 * 1024;
 /// How often the controller sends a heartbeat, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 5_000;
 /// After so many intervals without a word from the other side a stream is closed.

@@ -676,3 +676,24 @@ fn lies_end_the_stream() {
         assert_eq!(talk.names(), Vec::<&str>::new());
     }
 }
+
+#[test]
+fn a_set_that_no_message_holds_is_reported_and_holds_up_nothing() {
+    let mut talk = Talk::new(put("a", "1"));
+    let huge: Vec<Arc<str>> = (0..=limits::MEMBERS).map(|n| Arc::from(format!("member-{n:06}:80"))).collect();
+    talk.fleet.publish(FleetChange { members: vec![("huge".into(), Some(huge.into()))], ..FleetChange::default() });
+    talk.fleet.publish(set("small", &["10.0.0.1:80"]));
+    talk.hear(Up::Hello(hello()));
+    let said = talk.say();
+    let sets: Vec<&str> = said
+        .iter()
+        .filter_map(|message| match message {
+            Down::Members(members) => Some(&*members.set_name),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sets, ["small"]);
+    assert!(said.iter().any(|message| name(message) == "Begin"));
+    let reported = |event: &&Event| matches!(event, Event::MembersRefused { set, .. } if set == "huge");
+    assert_eq!(talk.events.iter().filter(reported).count(), 1);
+}

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use journal::Digest;
 use journal::admin::NotLive;
+use prost::Message as _;
 use proto::v1::agent_message::Message;
 use proto::v1::{Applied, Begin, BlobRequest, Chunk, Commit, Refused, Resync};
 
@@ -321,11 +322,19 @@ impl ConfigLane {
             code: wire::cut(entry.code.clone(), 64),
             message: wire::cut(entry.message.clone(), limits::TEXT),
         };
+        // What does not fit into one message is left out: the verdict itself must arrive.
+        let mut room = limits::CONTENT;
+        let fits = |entry: &proto::v1::NotLive| {
+            let length = entry.encoded_len() + 8;
+            let fits = length <= room;
+            room = room.saturating_sub(length);
+            fits
+        };
         let applied = Applied {
             version: Some(version.to_wire()),
             root: wire::raw(root),
             timings: Some(*timings),
-            not_live: not_live.iter().take(limits::NOT_LIVE).map(entry).collect(),
+            not_live: not_live.iter().take(limits::NOT_LIVE).map(entry).take_while(fits).collect(),
         };
         out.push(Effect::Send(wire::to_controller(Message::Applied(applied))));
     }

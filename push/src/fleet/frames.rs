@@ -182,10 +182,13 @@ pub(super) enum FrameKey {
 #[derive(Default)]
 pub(super) struct FrameCache {
     frames: BTreeMap<FrameKey, Arc<Frames>>,
+    bytes: u64,
 }
 
 /// Differences that are kept. Agents of one fleet are at few different roots.
 const CACHED: usize = 64;
+/// Their lengths together, in bytes.
+const CACHED_BYTES: u64 = 256 * 1024 * 1024;
 
 impl FrameCache {
     pub(super) fn get(&self, key: &FrameKey) -> Option<Arc<Frames>> {
@@ -193,13 +196,15 @@ impl FrameCache {
     }
 
     pub(super) fn insert(&mut self, key: FrameKey, frames: &Arc<Frames>) {
-        if self.frames.len() >= CACHED {
-            self.frames.clear();
+        if self.frames.len() >= CACHED || self.bytes + frames.len() > CACHED_BYTES {
+            self.clear();
         }
+        self.bytes += frames.len();
         self.frames.insert(key, Arc::clone(frames));
     }
 
     pub(super) fn clear(&mut self) {
+        self.bytes = 0;
         self.frames.clear();
     }
 }

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use journal::{Digest, MemberTree};
 
+use crate::limits;
+
 /// Earlier states of one set that a delta can start from.
 const PAST: usize = 4;
 /// Sets that are gone and still remembered, so that agents can be told.
@@ -70,6 +72,15 @@ impl MemberSet {
     /// Its digest.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// Whether the whole set fits into one message and within what an agent takes.
+    pub fn fits(&self) -> bool {
+        // Each member has a tag and a length of at most three bytes before it.
+        let length: usize = self.members.iter().map(|member| member.len() + 4).sum();
+        let members =
+            self.members.len() <= limits::MEMBERS && self.members.iter().all(|member| member.len() <= limits::MEMBER);
+        members && length <= limits::CONTENT
     }
 
     /// Set when it is gone.

@@ -25,6 +25,9 @@ const LONGEST_TOKEN: usize = 16 * 1024;
 /// The longest enrolment message, in bytes.
 const LONGEST_MESSAGE: usize = 32 * 1024;
 
+/// Strangers do not keep a connection for longer; one request takes less.
+const LONGEST_CONNECTION: Duration = Duration::from_secs(60);
+
 /// Turns a token into who presented it.
 pub trait Redeemer: Send + Sync + 'static {
     /// Who this token proves, or nobody. Every doubt is nobody. Must have a time limit of its own.
@@ -59,7 +62,7 @@ pub async fn serve<R: Redeemer>(
     let service = Service { authority, redeemer, sources: RateLimit { rate, sources: Mutex::default() } };
     let service = EnrolmentServer::new(service).max_decoding_message_size(LONGEST_MESSAGE);
     let routes = tonic::service::Routes::new(service);
-    serve_on(listener, tls, limits, Only(Method::Enroll), routes, shutdown).await
+    serve_on(listener, tls, limits, Only(Method::Enroll), Some(LONGEST_CONNECTION), routes, shutdown).await
 }
 
 struct Service<R> {

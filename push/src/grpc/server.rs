@@ -38,8 +38,8 @@ pub trait Hub: Send + Sync + 'static {
     /// The controller's role, and every change of it.
     fn role(&self) -> watch::Receiver<Role>;
 
-    /// Something happened in this agent's session; `session` tells sessions of one agent apart. Must not block, must
-    /// not wait for a lock that is held while a fleet is locked.
+    /// Something happened in this agent's session; `session` tells sessions of one agent apart. They come in order, and
+    /// while that session is locked: this must not block. No fleet is locked.
     fn event(&self, agent: &AgentIdentity, session: u64, event: Event);
 }
 
@@ -59,15 +59,16 @@ pub async fn serve<H: Hub>(
     let service = Service { hub, sessions: Arc::new(Sessions::default()), clock: Clock(Instant::now()) };
     let service =
         PushServer::new(service).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
-    serve_on(listener, tls, limits, Only(Method::Sync), tonic::service::Routes::new(service), shutdown).await
+    serve_on(listener, tls, limits, Only(Method::Sync), None, tonic::service::Routes::new(service), shutdown).await
 }
 
-/// What both listeners share. The layer is around everything that is registered.
+/// What both listeners share. The layer is around everything that is registered. Connections may be given an end.
 pub(super) async fn serve_on(
     listener: TcpListener,
     tls: TlsSlot,
     limits: Limits,
     only: Only,
+    longest_connection: Option<Duration>,
     routes: tonic::service::Routes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError>
@@ -75,7 +76,11 @@ where
     Only: Layer<tonic::service::Routes, Service = Guarded<tonic::service::Routes>>,
 {
     let (ready, connections) = mpsc::channel(64);
-    let server = tonic::transport::Server::builder()
+    let mut server = tonic::transport::Server::builder();
+    if let Some(longest) = longest_connection {
+        server = server.max_connection_age(longest).max_connection_age_grace(longest);
+    }
+    let server = server
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .initial_stream_window_size(STREAM_WINDOW)
@@ -173,23 +178,20 @@ struct Shared<H> {
 }
 
 impl<H: Hub> Shared<H> {
+    /// Events are reported before the session's lock is given back, so that they come in order.
     fn step(&self, input: Input) {
-        let events = {
-            let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-            self.fleet.with(|fleet| session.step(self.clock.now(), input, fleet))
-        };
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = self.fleet.with(|fleet| session.step(self.clock.now(), input, fleet));
         self.report(events);
+        drop(session);
         self.write.notify_one();
     }
 
     fn poll(&self) -> (Option<ControllerMessage>, bool) {
-        let (message, events, closed) = {
-            let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-            let message = self.fleet.with(|fleet| session.poll(self.clock.now(), fleet));
-            (message, session.take_events(), session.closed().is_some())
-        };
-        self.report(events);
-        (message, closed)
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let message = self.fleet.with(|fleet| session.poll(self.clock.now(), fleet));
+        self.report(session.take_events());
+        (message, session.closed().is_some())
     }
 
     fn report(&self, events: Vec<Event>) {

@@ -57,6 +57,8 @@ pub(super) struct MemberLane {
     drops: BTreeMap<Arc<str>, PendingDrop>,
     /// What the agent refused; not sent again until it changes.
     refused: BTreeMap<Arc<str>, Digest>,
+    /// Sets that no message holds, to be reported.
+    too_large: Vec<Arc<str>>,
     /// Unacknowledged messages, and the member version that is complete with each.
     in_flight: VecDeque<(u64, Option<u64>)>,
 }
@@ -84,6 +86,7 @@ impl MemberLane {
             whole: BTreeSet::new(),
             drops: BTreeMap::new(),
             refused: BTreeMap::new(),
+            too_large: Vec::new(),
             in_flight: VecDeque::new(),
         }
     }
@@ -190,7 +193,11 @@ impl MemberLane {
                     self.whole.insert(name);
                 }
                 Some(set) if self.refused.get(&name) == Some(&set.digest()) => {}
-                Some(set) => return Some(self.send(fleet, &name, set, None)),
+                Some(set) => {
+                    if let Some(message) = self.send(fleet, &name, set, None) {
+                        return Some(message);
+                    }
+                }
                 None => {}
             }
         }
@@ -216,13 +223,25 @@ impl MemberLane {
             let dropped = self.drops.remove(name).is_some();
             let whole = self.whole.remove(name) | self.resend.remove(name) | self.refused.remove(name).is_some();
             let base = (matches!(self.baseline, Baseline::Known) && !whole && !dropped).then_some(before);
-            return Some(self.send(fleet, name, set, base));
+            if let Some(message) = self.send(fleet, name, set, base) {
+                return Some(message);
+            }
         }
         None
     }
 
-    /// `base`: the agent has the state that was the newest at this member version.
-    fn send(&mut self, fleet: &Fleet, name: &Arc<str>, set: &MemberSet, base: Option<u64>) -> Message {
+    /// Sets that are too large for a message since it was last asked; the agent keeps what it has of them.
+    pub(super) fn take_too_large(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.too_large)
+    }
+
+    /// `base`: the agent has the state that was the newest at this member version. `None`: no message holds the set.
+    fn send(&mut self, fleet: &Fleet, name: &Arc<str>, set: &MemberSet, base: Option<u64>) -> Option<Message> {
+        if !set.fits() {
+            self.refused.insert(Arc::clone(name), set.digest());
+            self.too_large.push(Arc::clone(name));
+            return None;
+        }
         self.seq += 1;
         let strings = |members: &[Arc<str>]| members.iter().map(|member| member.to_string()).collect();
         let content = match base.and_then(|base| set.delta_from(base)) {
@@ -243,7 +262,7 @@ impl MemberLane {
             digest: wire::raw(&set.digest()),
         };
         self.sent(fleet);
-        Message::Members(message)
+        Some(Message::Members(message))
     }
 
     fn sent(&mut self, fleet: &Fleet) {

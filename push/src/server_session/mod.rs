@@ -366,7 +366,12 @@ impl ServerSession {
                 lanes.config.poll(now, fleet, ready, lanes.members.seq())
             } else {
                 let applied = lanes.config.applied().and_then(|(_, root)| fleet.serial_of(&root));
-                lanes.members.poll(now, fleet, applied)
+                let message = lanes.members.poll(now, fleet, applied);
+                for set in lanes.members.take_too_large() {
+                    let (code, message) = ("too_large".to_owned(), "the set has more members than are sent".to_owned());
+                    self.events.push(Event::MembersRefused { set: set.to_string(), code, message });
+                }
+                message
             };
             if message.is_some() {
                 return message;
