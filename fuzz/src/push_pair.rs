@@ -109,7 +109,7 @@ impl Pair {
         }
         let name = Arc::from(format!("demo/shop:{}/tcp", u16::from(number / 8 % 4) + 1));
         let member = |host: u32| Arc::from(format!("10.0.0.{host}:80"));
-        let members = (number % 5 > 0).then(|| Arc::from([member(1), member(2 + self.changes % 200)]));
+        let members = (!number.is_multiple_of(5)).then(|| Arc::from([member(1), member(2 + self.changes % 200)]));
         let change = FleetChange { puts, removes, members: vec![(name, members)], ..FleetChange::default() };
         self.published.insert(self.fleet.publish(change).root);
         self.server_step(Input::FleetChanged);
