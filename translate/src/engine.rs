@@ -128,7 +128,7 @@ impl Engine {
         for object in [old.as_ref(), new].into_iter().flatten() {
             let key = object.key();
             match object.as_ref() {
-                Object::Ingress(_) => drop(self.queue.insert(Unit::Parse(key))),
+                Object::Ingress(_) => self.touch(&Key::Ingress(key)),
                 Object::IngressClass(class) => {
                     self.touch(&Key::Class(class.metadata.name.clone()));
                     self.touch(&Key::DefaultClass);
@@ -145,33 +145,50 @@ impl Engine {
         }
     }
 
+    /// Wakes every unit that reads a key.
     fn touch(&mut self, key: &Key) {
-        if let Some(units) = self.dependents.get(key) {
-            self.queue.extend(units.iter().cloned());
+        match key.reader() {
+            Some(unit) => {
+                // Services and Secrets that nobody asks for have no unit.
+                if unit.product().is_none_or(|product| self.dependents.contains_key(&product)) {
+                    self.queue.insert(unit);
+                }
+            }
+            None => {
+                if let Some(units) = self.dependents.get(key) {
+                    self.queue.extend(units.iter().cloned());
+                }
+            }
         }
     }
 
     /// Replaces what a unit declares to read. Services and Secrets are read only while somebody asks for them.
-    fn declare(&mut self, unit: &Unit, keys: BTreeSet<Key>) {
-        let old = self.declared.remove(unit).unwrap_or_default();
+    fn declare(&mut self, unit: &Unit, mut keys: BTreeSet<Key>) {
+        keys.retain(Key::is_indexed);
+        let old = match self.declared.get_mut(unit) {
+            Some(old) if *old == keys => return,
+            Some(old) => std::mem::replace(old, keys.clone()),
+            None if keys.is_empty() => return,
+            None => self.declared.insert(unit.clone(), keys.clone()).unwrap_or_default(),
+        };
         for key in old.difference(&keys) {
             if let Some(units) = self.dependents.get_mut(key) {
                 units.remove(unit);
                 if units.is_empty() {
                     self.dependents.remove(key);
-                    self.queue.extend(source(key));
+                    self.queue.extend(key.source());
                 }
             }
         }
         for key in keys.difference(&old) {
             let units = self.dependents.entry(key.clone()).or_default();
             if units.is_empty() {
-                self.queue.extend(source(key));
+                self.queue.extend(key.source());
             }
             units.insert(unit.clone());
         }
-        if !keys.is_empty() {
-            self.declared.insert(unit.clone(), keys);
+        if keys.is_empty() {
+            self.declared.remove(unit);
         }
     }
 
@@ -214,13 +231,11 @@ impl Engine {
 
     fn backend(&mut self, unit: &Unit, key: &NamespacedName) {
         if !self.dependents.contains_key(&Key::Backend(key.clone())) {
-            self.declare(unit, BTreeSet::new());
             if self.stages.backends.remove(key).is_some() {
                 self.needs.service_changed(key);
             }
             return;
         }
-        self.declare(unit, unit.refs(&self.world, &self.stages));
         let new = backend::read(&View::new(&self.world, &self.stages, unit), key);
         let old = self.stages.backends.insert(key.clone(), new.clone());
         if old.as_ref() != Some(&new) {
@@ -234,13 +249,11 @@ impl Engine {
 
     fn certificate(&mut self, unit: &Unit, key: &NamespacedName) {
         if !self.dependents.contains_key(&Key::Certificate(key.clone())) {
-            self.declare(unit, BTreeSet::new());
             if self.stages.certificates.remove(key).is_some() {
                 self.needs.secret_changed(key);
             }
             return;
         }
-        self.declare(unit, unit.refs(&self.world, &self.stages));
         let new = certificate::read(View::new(&self.world, &self.stages, unit).secret(key));
         let old = self.stages.certificates.insert(key.clone(), new.clone());
         if old.as_ref() != Some(&new) {
@@ -271,7 +284,11 @@ impl Engine {
             new.hosts.extend(hosts.map(|(host, claimant, certificates)| (host, (claimant, certificates))));
             new.slots.extend(parsed.slots());
         }
-        let old = self.registered.remove(key).unwrap_or_default();
+        let old = match self.registered.get_mut(key) {
+            Some(old) if *old == new => return,
+            Some(old) => std::mem::take(old),
+            None => Registration::default(),
+        };
         let mut hosts = BTreeSet::new();
         for (host, claim) in &old.hosts {
             if new.hosts.get(host) != Some(claim) {
@@ -286,8 +303,7 @@ impl Engine {
             }
         }
         for host in hosts {
-            self.touch(&Key::Claims(host.clone()));
-            self.queue.insert(Unit::host(host));
+            self.touch(&Key::Claims(host));
         }
         for (slot, contender) in old.slots.difference(&new.slots) {
             if self.stages.claims.remove_path(slot, contender) {
@@ -299,7 +315,9 @@ impl Engine {
                 self.touch(&Key::Path(slot.clone()));
             }
         }
-        if new != Registration::default() {
+        if new == Registration::default() {
+            self.registered.remove(key);
+        } else {
             self.registered.insert(key.clone(), new);
         }
     }
@@ -375,14 +393,5 @@ impl Engine {
             output.pools.iter().for_each(|pool| self.needs.pool(fleet, pool, more));
         }
         output.backends.iter().for_each(|backend| self.needs.backend(backend, more));
-    }
-}
-
-/// The unit that makes what a key stands for, for units that exist only while somebody asks.
-fn source(key: &Key) -> Option<Unit> {
-    match key {
-        Key::Backend(key) => Some(Unit::Backend(key.clone())),
-        Key::Certificate(key) => Some(Unit::Certificate(key.clone())),
-        _ => None,
     }
 }

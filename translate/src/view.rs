@@ -66,7 +66,48 @@ pub(crate) enum Unit {
     Output(NamespacedName),
 }
 
+impl Key {
+    /// The only unit that reads the key, where the key itself tells it. All other keys need an index.
+    pub(crate) fn reader(&self) -> Option<Unit> {
+        match self {
+            Key::Ingress(key) => Some(Unit::Parse(key.clone())),
+            Key::Service(key) | Key::Slices(key) => Some(Unit::Backend(key.clone())),
+            Key::Secret(key) => Some(Unit::Certificate(key.clone())),
+            Key::Tls(key) => Some(Unit::Output(key.clone())),
+            Key::Claims(key) => Some(Unit::host(key.clone())),
+            Key::Class(_) | Key::DefaultClass | Key::Backend(_) | Key::Certificate(_) | Key::Path(_) | Key::Host(_) => {
+                None
+            }
+            // Both later units of the Ingress; whoever changes this wakes them.
+            Key::Parsed(_) => None,
+        }
+    }
+
+    /// Whether the readers of the key are found by an index.
+    pub(crate) fn is_indexed(&self) -> bool {
+        !matches!(self, Key::Parsed(_)) && self.reader().is_none()
+    }
+
+    /// The unit that makes what the key stands for, for units that exist only while somebody asks.
+    pub(crate) fn source(&self) -> Option<Unit> {
+        match self {
+            Key::Backend(key) => Some(Unit::Backend(key.clone())),
+            Key::Certificate(key) => Some(Unit::Certificate(key.clone())),
+            _ => None,
+        }
+    }
+}
+
 impl Unit {
+    /// What the unit makes, for units that exist only while somebody asks.
+    pub(crate) fn product(&self) -> Option<Key> {
+        match self {
+            Unit::Backend(key) => Some(Key::Backend(key.clone())),
+            Unit::Certificate(key) => Some(Key::Certificate(key.clone())),
+            _ => None,
+        }
+    }
+
     /// The unit of a host.
     pub(crate) fn host(key: HostKey) -> Unit {
         Unit::Host(!key.domain.is_wildcard(), key)
