@@ -50,11 +50,10 @@ fn section(title: &str, help: &str) -> String {
 }
 
 fn cli_page() -> Result<String> {
-    let mut build = cargo(["build", "--quiet"]);
-    PROGRAMS.iter().for_each(|(krate, _)| _ = build.args(["-p", krate]));
-    command::succeed(build)?;
+    // The whole workspace, with the features that tests choose: another choice here would build everything twice.
+    command::succeed(cargo(["build", "--quiet", "--workspace", "--bins"]))?;
     let mut page = CLI_HEAD.to_owned();
-    for (_, program) in PROGRAMS {
+    for program in PROGRAMS {
         let binary = repository::target().join("debug").join(program);
         let text = help(&binary, None)?;
         page += &section(program, &text);
