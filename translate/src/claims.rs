@@ -47,6 +47,11 @@ impl HostClaims {
         self.all.first()
     }
 
+    /// All claims, the best first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Claimant> {
+        self.all.iter()
+    }
+
     /// The best claim of a namespace.
     pub(crate) fn first_of(&self, namespace: &str) -> Option<&Claimant> {
         self.by_namespace.get(namespace)?.all.first()
@@ -106,6 +111,11 @@ impl Claims {
 
     pub(crate) fn winner(&self, slot: &PathSlot, namespace: &str) -> Option<&Contender> {
         self.paths.get(slot)?.get(namespace)?.first()
+    }
+
+    /// Everybody who wants a path.
+    pub(crate) fn contenders(&self, slot: &PathSlot) -> impl Iterator<Item = &Contender> {
+        self.paths.get(slot).into_iter().flat_map(BTreeMap::values).flatten()
     }
 
     pub(crate) fn add_host(&mut self, key: HostKey, claimant: Claimant, certificates: &Certificates) {

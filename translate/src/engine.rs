@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::claims::{Certificates, Claimant, Contender, HostKey, PathSlot};
+use crate::claims::{HostClaims, HostKey};
 use crate::ledger::Ledger;
 use crate::needs::Needs;
 use crate::objects::{NamespacedName, Object};
 use crate::outcome::{Delta, Translation};
 use crate::output::Output;
-use crate::plain::host_claims;
-use crate::tls::TlsChoices;
-use crate::view::{Key, Stages, Unit, View};
+use crate::stages::{IngressStages, Registration, Stages};
+use crate::view::{Key, Unit, View};
 use crate::world::{Change, Settings, World};
 use crate::{backend, certificate, emit, gateway, host, output, parse, tls};
 
@@ -26,18 +25,10 @@ pub struct Engine {
     ledger: Ledger,
     needs: Needs,
     dependents: BTreeMap<Key, BTreeSet<Unit>>,
-    declared: BTreeMap<Unit, BTreeSet<Key>>,
-    registered: BTreeMap<NamespacedName, Registration>,
+    host_reads: BTreeMap<Unit, BTreeSet<Key>>,
     queue: BTreeSet<Unit>,
     started: bool,
     units_run: usize,
-}
-
-/// What an Ingress has in the indexes of claims.
-#[derive(Debug, Default, PartialEq)]
-struct Registration {
-    hosts: BTreeMap<HostKey, (Claimant, Certificates)>,
-    slots: BTreeSet<(PathSlot, Contender)>,
 }
 
 impl Engine {
@@ -49,8 +40,7 @@ impl Engine {
             ledger: Ledger::default(),
             needs: Needs::default(),
             dependents: BTreeMap::new(),
-            declared: BTreeMap::new(),
-            registered: BTreeMap::new(),
+            host_reads: BTreeMap::new(),
             queue: BTreeSet::new(),
             started: false,
             units_run: 0,
@@ -147,30 +137,51 @@ impl Engine {
 
     /// Wakes every unit that reads a key.
     fn touch(&mut self, key: &Key) {
-        match key.reader() {
-            Some(unit) => {
-                // Services and Secrets that nobody asks for have no unit.
-                if unit.product().is_none_or(|product| self.dependents.contains_key(&product)) {
-                    self.queue.insert(unit);
-                }
+        if let Some(unit) = key.reader() {
+            // Services and Secrets that nobody asks for have no unit.
+            if unit.product().is_none_or(|product| self.dependents.contains_key(&product)) {
+                self.queue.insert(unit);
             }
-            None => {
-                if let Some(units) = self.dependents.get(key) {
-                    self.queue.extend(units.iter().cloned());
-                }
-            }
+            return;
         }
+        match key {
+            Key::Host(host) => {
+                let claimants = self.stages.claims.host(host).into_iter().flat_map(HostClaims::all);
+                self.queue.extend(claimants.map(|claimant| Unit::Output(claimant.ingress.clone())));
+            }
+            Key::Path(slot) => {
+                let contenders = self.stages.claims.contenders(slot);
+                self.queue.extend(contenders.map(|contender| Unit::Output(contender.claimant.ingress.clone())));
+            }
+            _ => {}
+        }
+        if let Some(units) = self.dependents.get(key) {
+            self.queue.extend(units.iter().cloned());
+        }
+    }
+
+    /// Where the indexed reads of a unit are kept.
+    fn reads(&mut self, unit: &Unit) -> &mut BTreeSet<Key> {
+        let (key, number) = match unit {
+            Unit::Parse(key) => (key, 0),
+            Unit::Tls(key) => (key, 1),
+            Unit::Output(key) => (key, 2),
+            Unit::Host(..) | Unit::Backend(_) | Unit::Certificate(_) => {
+                return self.host_reads.entry(unit.clone()).or_default();
+            }
+        };
+        let ingress = self.stages.ingresses.entry(key.clone()).or_default();
+        &mut ingress.reads[number]
     }
 
     /// Replaces what a unit declares to read. Services and Secrets are read only while somebody asks for them.
     fn declare(&mut self, unit: &Unit, mut keys: BTreeSet<Key>) {
-        keys.retain(Key::is_indexed);
-        let old = match self.declared.get_mut(unit) {
-            Some(old) if *old == keys => return,
-            Some(old) => std::mem::replace(old, keys.clone()),
-            None if keys.is_empty() => return,
-            None => self.declared.insert(unit.clone(), keys.clone()).unwrap_or_default(),
-        };
+        keys.retain(|key| key.is_indexed_for(unit));
+        let reads = self.reads(unit);
+        if *reads == keys {
+            return;
+        }
+        let old = std::mem::replace(reads, keys.clone());
         for key in old.difference(&keys) {
             if let Some(units) = self.dependents.get_mut(key) {
                 units.remove(unit);
@@ -187,8 +198,12 @@ impl Engine {
             }
             units.insert(unit.clone());
         }
-        if keys.is_empty() {
-            self.declared.remove(unit);
+    }
+
+    /// Forgets an Ingress of which nothing is left.
+    fn prune(&mut self, key: &NamespacedName) {
+        if self.stages.ingresses.get(key).is_some_and(|ingress| *ingress == IngressStages::default()) {
+            self.stages.ingresses.remove(key);
         }
     }
 
@@ -214,14 +229,13 @@ impl Engine {
         let refs = if exists { unit.refs(&self.world, &self.stages) } else { BTreeSet::new() };
         self.declare(unit, refs);
         let new = parse::parse(&View::new(&self.world, &self.stages, unit), key);
-        if self.stages.parsed.get(key).map(Arc::as_ref) == new.as_ref() {
+        let ours = new.is_some();
+        let ingress = self.stages.ingresses.entry(key.clone()).or_default();
+        if ingress.parsed.as_deref() == new.as_ref() {
+            self.prune(key);
             return;
         }
-        let ours = new.is_some();
-        match new {
-            Some(new) => drop(self.stages.parsed.insert(key.clone(), Arc::new(new))),
-            None => drop(self.stages.parsed.remove(key)),
-        }
+        ingress.parsed = new.map(Arc::new);
         for later in [Unit::Tls(key.clone()), Unit::Output(key.clone())] {
             let refs = if ours { later.refs(&self.world, &self.stages) } else { BTreeSet::new() };
             self.declare(&later, refs);
@@ -264,11 +278,9 @@ impl Engine {
 
     fn tls(&mut self, unit: &Unit, key: &NamespacedName) {
         let new = tls::choose(&View::new(&self.world, &self.stages, unit), key);
-        if self.stages.tls.get(key).map(Arc::as_ref) != new.as_ref() {
-            match new {
-                Some(new) => drop(self.stages.tls.insert(key.clone(), Arc::new(new))),
-                None => drop(self.stages.tls.remove(key)),
-            }
+        let ingress = self.stages.ingresses.entry(key.clone()).or_default();
+        if ingress.tls.as_deref() != new.as_ref() {
+            ingress.tls = new.map(Arc::new);
             self.touch(&Key::Tls(key.clone()));
         }
         self.register(key);
@@ -276,19 +288,13 @@ impl Engine {
 
     /// Brings the indexes of claims up to date with one Ingress.
     fn register(&mut self, key: &NamespacedName) {
-        let mut new = Registration::default();
-        if let Some(parsed) = self.stages.parsed.get(key) {
-            let nothing = TlsChoices::default();
-            let choices = self.stages.tls.get(key).map_or(&nothing, Arc::as_ref);
-            let hosts = host_claims(parsed, choices);
-            new.hosts.extend(hosts.map(|(host, claimant, certificates)| (host, (claimant, certificates))));
-            new.slots.extend(parsed.slots());
+        let Some(ingress) = self.stages.ingresses.get_mut(key) else { return };
+        let new = ingress.parsed.as_ref().map(|parsed| Registration::new(parsed, ingress.tls.as_deref()));
+        let new = new.unwrap_or_default();
+        if ingress.registration == new {
+            return;
         }
-        let old = match self.registered.get_mut(key) {
-            Some(old) if *old == new => return,
-            Some(old) => std::mem::take(old),
-            None => Registration::default(),
-        };
+        let old = std::mem::replace(&mut ingress.registration, new.clone());
         let mut hosts = BTreeSet::new();
         for (host, claim) in &old.hosts {
             if new.hosts.get(host) != Some(claim) {
@@ -315,17 +321,15 @@ impl Engine {
                 self.touch(&Key::Path(slot.clone()));
             }
         }
-        if new == Registration::default() {
-            self.registered.remove(key);
-        } else {
-            self.registered.insert(key.clone(), new);
-        }
     }
 
     fn host(&mut self, unit: &Unit, key: &HostKey) {
         let claimed = self.stages.claims.host(key).is_some();
         let refs = if claimed { unit.refs(&self.world, &self.stages) } else { BTreeSet::new() };
         self.declare(unit, refs);
+        if !claimed {
+            self.host_reads.remove(unit);
+        }
         let new = if claimed { host::decide(&View::new(&self.world, &self.stages, unit), key) } else { None };
         let old = self.stages.hosts.get(key).cloned();
         if old.as_deref() == new.as_ref() {
@@ -360,12 +364,14 @@ impl Engine {
 
     fn output(&mut self, unit: &Unit, key: &NamespacedName) {
         let new = output::output(&View::new(&self.world, &self.stages, unit), key);
-        let old = self.stages.outputs.remove(key);
-        if old.as_deref() == new.as_ref() {
-            self.stages.outputs.extend(old.map(|old| (key.clone(), old)));
+        let ingress = self.stages.ingresses.entry(key.clone()).or_default();
+        if ingress.output.as_deref() == new.as_ref() {
+            self.prune(key);
             return;
         }
-        self.count(new.as_ref(), true);
+        let new = new.map(Arc::new);
+        let old = std::mem::replace(&mut ingress.output, new.clone());
+        self.count(new.as_deref(), true);
         self.count(old.as_deref(), false);
         if let Some(old) = &old
             && let Some(fleet) = &old.fleet
@@ -377,14 +383,14 @@ impl Engine {
         }
         let draft = new.as_ref().map(|new| Arc::clone(&new.draft));
         self.ledger.draft(&output::reference(key), draft);
-        if let Some(new) = new {
-            if let Some(fleet) = &new.fleet {
-                for (id, resource) in &new.fragments {
-                    self.ledger.resource(fleet, id, Some(resource.clone()));
-                }
+        if let Some(new) = &new
+            && let Some(fleet) = &new.fleet
+        {
+            for (id, resource) in &new.fragments {
+                self.ledger.resource(fleet, id, Some(resource.clone()));
             }
-            self.stages.outputs.insert(key.clone(), Arc::new(new));
         }
+        self.prune(key);
     }
 
     fn count(&mut self, output: Option<&Output>, more: bool) {

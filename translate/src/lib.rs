@@ -25,6 +25,7 @@ mod output;
 mod parse;
 mod pem;
 mod plain;
+mod stages;
 mod tls;
 mod view;
 mod world;

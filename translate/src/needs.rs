@@ -11,7 +11,7 @@ use crate::ledger::Ledger;
 use crate::objects::NamespacedName;
 use crate::outcome::BackendRef;
 use crate::plain::members;
-use crate::view::Stages;
+use crate::stages::Stages;
 use crate::world::FleetName;
 
 /// Counts who names what. Keys start with the object that the thing comes from, so that its things are found by range.

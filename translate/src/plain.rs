@@ -6,26 +6,12 @@ use std::sync::Arc;
 use config::{CertificateName, PoolName};
 
 use crate::certificate::CertificateState;
-use crate::claims::{HostKey, PathSlot};
 use crate::objects::NamespacedName;
 use crate::outcome::{Draft, Members, Translation};
-use crate::parse::Parsed;
-use crate::tls::TlsChoices;
-use crate::view::{Stages, Unit, View};
+use crate::stages::{Registration, Stages};
+use crate::view::{Unit, View};
 use crate::world::{FleetName, World};
 use crate::{backend, certificate, emit, gateway, host, output, parse, tls};
-
-/// What an Ingress claims, given what it asks for and brings.
-pub(crate) fn host_claims<'a>(
-    parsed: &'a Parsed,
-    choices: &'a TlsChoices,
-) -> impl Iterator<Item = (HostKey, crate::claims::Claimant, crate::claims::Certificates)> + 'a {
-    parsed.hosts().filter_map(move |key| {
-        let claim = parsed.domains.get(&key.domain)?;
-        let certificates = choices.certificates.get(&key.domain).cloned();
-        Some((key, parsed.claimant(claim), certificates))
-    })
-}
 
 /// Translates a world. This is what every configuration means; [`crate::Engine`] comes to the same, change by change.
 pub fn translate(world: &World) -> Translation {
@@ -52,7 +38,7 @@ pub fn translate(world: &World) -> Translation {
         }
         fleet.resources.extend(resources.into_iter().map(|r| (r.id.clone(), r)));
     }
-    for key in stages.parsed.keys() {
+    for (key, _) in stages.ours() {
         let unit = Unit::Output(key.clone());
         let Some(output) = output::output(&View::new(world, &stages, &unit), key) else { continue };
         if let Some(name) = &output.fleet
@@ -102,37 +88,36 @@ fn parse_all(world: &World, stages: &mut Stages) {
     for key in world.ingress_keys() {
         let unit = Unit::Parse(key.clone());
         if let Some(parsed) = parse::parse(&View::new(world, stages, &unit), key) {
-            stages.parsed.insert(key.clone(), Arc::new(parsed));
+            stages.ingresses.entry(key.clone()).or_default().parsed = Some(Arc::new(parsed));
         }
     }
-    let services: BTreeSet<_> = stages.parsed.values().flat_map(|parsed| parsed.services()).collect();
+    let services: BTreeSet<_> = stages.ours().flat_map(|(_, parsed)| parsed.services()).collect();
     for key in services {
         let state = backend::read(&View::new(world, stages, &Unit::Backend(key.clone())), &key);
         stages.backends.insert(key, state);
     }
-    let secrets: BTreeSet<_> = stages.parsed.values().flat_map(|parsed| parsed.secrets()).collect();
+    let secrets: BTreeSet<_> = stages.ours().flat_map(|(_, parsed)| parsed.secrets()).collect();
     for key in secrets {
         let view = View::new(world, stages, &Unit::Certificate(key.clone()));
         let state = certificate::read(view.secret(&key));
         stages.certificates.insert(key, state);
     }
-    for key in stages.parsed.keys() {
+    let keys: Vec<NamespacedName> = stages.ours().map(|(key, _)| key.clone()).collect();
+    for key in keys {
         let unit = Unit::Tls(key.clone());
-        if let Some(choices) = tls::choose(&View::new(world, stages, &unit), key) {
-            stages.tls.insert(key.clone(), Arc::new(choices));
-        }
+        let choices = tls::choose(&View::new(world, stages, &unit), &key);
+        stages.ingresses.entry(key).or_default().tls = choices.map(Arc::new);
     }
 }
 
 fn claim_all(world: &World, stages: &mut Stages) {
-    let nothing = TlsChoices::default();
-    for (key, parsed) in &stages.parsed {
-        let choices = stages.tls.get(key).map_or(&nothing, Arc::as_ref);
-        for (host, claimant, certificates) in host_claims(parsed, choices) {
+    for ingress in stages.ingresses.values() {
+        let Some(parsed) = &ingress.parsed else { continue };
+        let claims = Registration::new(parsed, ingress.tls.as_deref());
+        for (host, (claimant, certificates)) in claims.hosts {
             stages.claims.add_host(host, claimant, &certificates);
         }
-        let slots: Vec<(PathSlot, _)> = parsed.slots().collect();
-        for (slot, contender) in slots {
+        for (slot, contender) in claims.slots {
             stages.claims.add_path(slot, contender);
         }
     }

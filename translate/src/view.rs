@@ -1,18 +1,18 @@
 //! What a unit of work may read. Every unit declares its keys beforehand; a test that reads another key panics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::Domain;
 
-use crate::backend::{BackendState, Shape};
+use crate::backend::Shape;
 use crate::certificate::CertificateState;
-use crate::claims::{Claims, HostClaims, HostKey, PathSlot};
+use crate::claims::{HostClaims, HostKey, PathSlot};
 use crate::class::{self, ClassChoice};
 use crate::host::HostState;
 use crate::objects::{EndpointSlice, Ingress, IngressClass, NamespacedName, Secret, Service};
-use crate::output::Output;
 use crate::parse::Parsed;
+use crate::stages::Stages;
 use crate::tls::TlsChoices;
 use crate::world::{Settings, World};
 
@@ -67,7 +67,7 @@ pub(crate) enum Unit {
 }
 
 impl Key {
-    /// The only unit that reads the key, where the key itself tells it. All other keys need an index.
+    /// The only unit that reads the key, where the key itself tells it.
     pub(crate) fn reader(&self) -> Option<Unit> {
         match self {
             Key::Ingress(key) => Some(Unit::Parse(key.clone())),
@@ -75,17 +75,18 @@ impl Key {
             Key::Secret(key) => Some(Unit::Certificate(key.clone())),
             Key::Tls(key) => Some(Unit::Output(key.clone())),
             Key::Claims(key) => Some(Unit::host(key.clone())),
-            Key::Class(_) | Key::DefaultClass | Key::Backend(_) | Key::Certificate(_) | Key::Path(_) | Key::Host(_) => {
-                None
-            }
-            // Both later units of the Ingress; whoever changes this wakes them.
-            Key::Parsed(_) => None,
+            _ => None,
         }
     }
 
-    /// Whether the readers of the key are found by an index.
-    pub(crate) fn is_indexed(&self) -> bool {
-        !matches!(self, Key::Parsed(_)) && self.reader().is_none()
+    /// Whether this reader of the key must be looked up. All others are known: from the key itself, because they are
+    /// later units of one Ingress, or because whoever reads the state of a host or path has a claim to it.
+    pub(crate) fn is_indexed_for(&self, reader: &Unit) -> bool {
+        match self {
+            Key::Class(_) | Key::DefaultClass | Key::Backend(_) | Key::Certificate(_) => true,
+            Key::Host(_) => matches!(reader, Unit::Host(..)),
+            _ => false,
+        }
     }
 
     /// The unit that makes what the key stands for, for units that exist only while somebody asks.
@@ -133,7 +134,7 @@ impl Unit {
             Unit::Certificate(key) => drop(keys.insert(Key::Secret(key.clone()))),
             Unit::Tls(key) => {
                 keys.insert(Key::Parsed(key.clone()));
-                if let Some(parsed) = stages.parsed.get(key) {
+                if let Some(parsed) = stages.parsed(key) {
                     keys.extend(parsed.secrets().map(Key::Certificate));
                 }
             }
@@ -144,7 +145,7 @@ impl Unit {
             Unit::Output(key) => {
                 keys.insert(Key::Parsed(key.clone()));
                 keys.insert(Key::Tls(key.clone()));
-                if let Some(parsed) = stages.parsed.get(key) {
+                if let Some(parsed) = stages.parsed(key) {
                     keys.extend(parsed.hosts().map(Key::Host));
                     keys.extend(parsed.slots().map(|(slot, _)| Key::Path(slot)));
                     keys.extend(parsed.services().map(Key::Backend));
@@ -153,18 +154,6 @@ impl Unit {
         }
         keys
     }
-}
-
-/// What the units have made so far.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stages {
-    pub(crate) parsed: BTreeMap<NamespacedName, Arc<Parsed>>,
-    pub(crate) backends: BTreeMap<NamespacedName, BackendState>,
-    pub(crate) certificates: BTreeMap<NamespacedName, CertificateState>,
-    pub(crate) tls: BTreeMap<NamespacedName, Arc<TlsChoices>>,
-    pub(crate) claims: Claims,
-    pub(crate) hosts: BTreeMap<HostKey, Arc<HostState>>,
-    pub(crate) outputs: BTreeMap<NamespacedName, Arc<Output>>,
 }
 
 /// Reads for one unit.
@@ -235,12 +224,12 @@ impl<'a> View<'a> {
 
     pub(crate) fn parsed(&self, key: &NamespacedName) -> Option<&'a Parsed> {
         self.reads(|| Key::Parsed(key.clone()));
-        self.stages.parsed.get(key).map(Arc::as_ref)
+        self.stages.parsed(key).map(Arc::as_ref)
     }
 
     pub(crate) fn tls(&self, key: &NamespacedName) -> Option<&'a TlsChoices> {
         self.reads(|| Key::Tls(key.clone()));
-        self.stages.tls.get(key).map(Arc::as_ref)
+        self.stages.tls(key).map(Arc::as_ref)
     }
 
     pub(crate) fn claims(&self, key: &HostKey) -> Option<&'a HostClaims> {
