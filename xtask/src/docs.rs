@@ -10,13 +10,8 @@ use crate::repository;
 
 /// The page about command lines.
 const CLI_PAGE: &str = "docs/reference/cli.md";
-/// Crate and binary of every program, in the order of the page.
-const PROGRAMS: [(&str, &str); 4] = [
-    ("scalwsctl", "scalwsctl"),
-    ("scalwsd", "scalwsd"),
-    ("controller", "scalws-controller"),
-    ("agent", "scalws-agent"),
-];
+/// Every program, in the order of the page.
+const PROGRAMS: [&str; 4] = ["scalwsctl", "scalwsd", "scalws-controller", "scalws-agent"];
 /// What stands before the generated part.
 const CLI_HEAD: &str = "\
 # Command lines
