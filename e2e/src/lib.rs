@@ -1,1 +1,6 @@
-//! Simulation, process tests, cases and benches.
+//! Simulation, process tests, cases and benches: everything that looks at the whole. Nobody imports it.
+
+pub mod http_client;
+pub mod process;
+pub mod shop;
+pub mod sim;

@@ -37,9 +37,6 @@ pub fn plan(
         return Err(TransferError::BaseLost);
     }
     let mut changes: BTreeMap<Key, Option<Stored>> = BTreeMap::new();
-    for bucket in &transfer.replaced_buckets {
-        changes.extend(tree.bucket(*bucket).keys().map(|key| (key.clone(), None)));
-    }
     // What is absent is in the journal; unless it is put again, it must go from there.
     changes.extend(absent.iter().map(|key| (key.clone(), None)));
     changes.extend(transfer.removes.iter().map(|key| (key.clone(), None)));

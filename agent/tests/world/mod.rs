@@ -387,7 +387,6 @@ impl World {
             version: Version::new(version.0, version.1),
             base_root,
             root: root_of(wanted),
-            replaced_buckets: Vec::new(),
             puts,
             removes: held.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect(),
             blobs,

@@ -200,7 +200,6 @@ impl Staging {
             version: self.version,
             base_root: self.base_root,
             root: self.root,
-            replaced_buckets: self.replaced,
             removes: removes.into_iter().collect(),
             puts,
             blobs,

@@ -120,11 +120,9 @@ pub struct Transfer {
     pub base_root: Digest,
     /// The root afterwards; the session recomputed it.
     pub root: Digest,
-    /// Buckets that it replaces whole. `removes` holds what follows from that already.
-    pub replaced_buckets: Vec<u8>,
-    /// Resources to put, by key, each once.
+    /// Resources to put that are not held already, by key, each once.
     pub puts: Vec<TransferPut>,
-    /// Resources to remove, by key; all of them are there.
+    /// Resources to remove, by key; all of them are there. What a replaced bucket does not name is among them.
     pub removes: Vec<Key>,
     /// Secrets to write before, each verified against its digest.
     pub blobs: Vec<(Digest, Secret)>,

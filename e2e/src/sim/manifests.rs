@@ -1,0 +1,173 @@
+//! Random objects of a small, crowded cluster with two fleets, and the ones that nobody ever touches.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use config::ObjectRef;
+use serde_json::{Value, json};
+use translate::{FleetName, FleetSettings, Object, Settings};
+
+use super::dice::Dice;
+
+/// The objects of a cluster.
+pub type Objects = BTreeMap<ObjectRef, Arc<Object>>;
+
+/// Namespaces whose Ingresses use the class of the first fleet, and of the second. They never mix, so a name of the
+/// other fleet's namespaces in an agent is a leak.
+pub const NAMESPACES: [[&str; 2]; 2] = [["a-1", "a-2"], ["b-1", "b-2"]];
+/// A Service whose routes kill the simulated proxy while it loads them.
+pub const DEADLY: &str = "deadly";
+/// A Service whose routes the simulated proxy cannot build.
+pub const UNBUILT: &str = "unbuilt";
+/// The Ingress of every namespace that nobody edits or deletes.
+pub const KEPT: &str = "kept";
+
+/// The fleets, in the order of [`NAMESPACES`].
+pub fn fleets() -> [FleetName; 2] {
+    [Settings::local(80, 443).default_fleet, FleetName::new("edge", "second")]
+}
+
+/// Settings with both fleets.
+pub fn settings() -> Settings {
+    let mut settings = Settings::local(80, 443);
+    settings.fleets.insert(fleets()[1].clone(), FleetSettings { http_port: 8080, https_port: 8443 });
+    settings
+}
+
+/// What is there at the start and stays.
+pub fn first() -> Objects {
+    let mut objects = Objects::new();
+    put(&mut objects, class());
+    for (fleet, namespaces) in NAMESPACES.iter().enumerate() {
+        for namespace in namespaces {
+            put(&mut objects, service(namespace, "kept"));
+            put(&mut objects, slice(namespace, "kept", &[json!("10.0.0.1")]));
+            put(&mut objects, secret(namespace, "kept-tls", 0));
+            put(&mut objects, kept(fleet, namespace));
+            for name in ["s0", DEADLY, UNBUILT] {
+                put(&mut objects, service(namespace, name));
+            }
+        }
+    }
+    objects
+}
+
+/// One edit: a few objects come, change or go.
+pub fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool) {
+    for _ in 0..1 + dice.below(4) {
+        let fleet = dice.index(2);
+        let namespace = *dice.pick(&NAMESPACES[fleet]);
+        let name = |prefix: &str, dice: &mut Dice| format!("{prefix}{}", dice.below(4));
+        let value = match dice.below(10) {
+            0..=3 => ingress(dice, fleet, namespace, poison),
+            4..=6 => {
+                let addresses: Vec<Value> =
+                    (0..dice.below(5)).map(|_| json!(format!("10.0.0.{}", 1 + dice.below(20)))).collect();
+                let service = name("s", dice);
+                slice(namespace, &service, &addresses)
+            }
+            7 => service(namespace, &name("s", dice)),
+            8 => {
+                let name = name("t", dice);
+                secret(namespace, &name, dice.index(3))
+            }
+            _ => {
+                let (kind, prefix) = *dice.pick(&[("Ingress", "i"), ("Service", "s"), ("EndpointSlice", "s"), ("Secret", "t")]);
+                let name = name(prefix, dice);
+                objects.remove(&ObjectRef { kind: kind.to_owned(), namespace: namespace.to_owned(), name });
+                continue;
+            }
+        };
+        put(objects, value);
+    }
+}
+
+/// An edit whose only effect is new members for a Service that is always referred to.
+pub fn move_kept(dice: &mut Dice, objects: &mut Objects, namespace: &str) {
+    put(objects, slice(namespace, "kept", &[json!(format!("10.0.1.{}", 1 + dice.below(200)))]));
+}
+
+fn put(objects: &mut Objects, value: Value) {
+    let object = Object::from_value(value).expect("the simulation makes objects that an API server would admit");
+    objects.insert(object.reference(), Arc::new(object));
+}
+
+fn class() -> Value {
+    let fleet = &fleets()[1];
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "second"},
+        "spec": {"controller": translate::INGRESS_CONTROLLER, "parameters": {"apiGroup": "scalws.io",
+            "kind": "ProxyFleet", "scope": "Namespace", "namespace": fleet.namespace, "name": fleet.name}}})
+}
+
+fn class_of(fleet: usize) -> &'static str {
+    ["nginx", "second"][fleet]
+}
+
+fn kept(fleet: usize, namespace: &str) -> Value {
+    let host = format!("kept.{namespace}.example");
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": KEPT, "namespace": namespace, "creationTimestamp": "2020-01-01T00:00:00Z"},
+        "spec": {"ingressClassName": class_of(fleet), "tls": [{"hosts": [host], "secretName": "kept-tls"}],
+            "rules": [{"host": host, "http": {"paths": [path("/", "kept")]}}]}})
+}
+
+fn path(path: &str, service: &str) -> Value {
+    json!({"path": path, "pathType": "Prefix", "backend": {"service": {"name": service, "port": {"number": 80}}}})
+}
+
+fn ingress(dice: &mut Dice, fleet: usize, namespace: &str, poison: bool) -> Value {
+    let service = |dice: &mut Dice| match dice.below(if poison { 8 } else { 4 }) {
+        6 => UNBUILT.to_owned(),
+        7 => DEADLY.to_owned(),
+        n => format!("s{}", n % 4),
+    };
+    let hosts = ["h1.example", "h2.example", "*.example"];
+    let host = format!("{}.{}", dice.pick(&hosts), ["a", "b"][fleet]);
+    let paths: Vec<Value> = (0..1 + dice.below(3))
+        .map(|_| {
+            let at = format!("/p{}", dice.below(6));
+            path(&at, &service(dice))
+        })
+        .collect();
+    let tls = if dice.one_in(2) {
+        json!([{"hosts": [host], "secretName": format!("t{}", dice.below(4))}])
+    } else {
+        json!([])
+    };
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": format!("i{}", dice.below(4)), "namespace": namespace,
+            "creationTimestamp": format!("2024-01-01T00:00:0{}Z", dice.below(4))},
+        "spec": {"ingressClassName": class_of(fleet), "tls": tls,
+            "rules": [{"host": host, "http": {"paths": paths}}]}})
+}
+
+fn service(namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"ports": [{"port": 80, "targetPort": 8080}]}})
+}
+
+fn slice(namespace: &str, service: &str, addresses: &[Value]) -> Value {
+    let endpoints: Vec<Value> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": service, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
+        "endpoints": endpoints, "ports": [{"port": 8080, "protocol": "TCP"}]})
+}
+
+/// A TLS Secret with one of three pairs, which all cover every host of the simulation.
+fn secret(namespace: &str, name: &str, content: usize) -> Value {
+    static PAIRS: OnceLock<Vec<(String, String)>> = OnceLock::new();
+    let pairs = PAIRS.get_or_init(|| (0..3).map(|_| pair()).collect());
+    let (chain, key) = &pairs[content];
+    json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": namespace}, "stringData": {"tls.crt": chain, "tls.key": key}})
+}
+
+fn pair() -> (String, String) {
+    let mut names: Vec<String> = ["a-1", "a-2", "b-1", "b-2"].map(|n| format!("kept.{n}.example")).to_vec();
+    for fleet in ["a", "b"] {
+        names.extend(["h1.example", "h2.example", "*.example"].map(|host| format!("{host}.{fleet}")));
+    }
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("ring makes P-256 keys");
+    let made = rcgen::CertificateParams::new(names).and_then(|params| params.self_signed(&key));
+    (made.expect("a self-signed certificate").pem(), key.serialize_pem())
+}

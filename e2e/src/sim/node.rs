@@ -1,0 +1,465 @@
+//! One proxy pod: the shipped agent core and session over a volume and a `scalwsd` in memory, with everything that may
+//! happen to them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use agent::core::{AgentCore, CallError, Effect, File, Input, MemberChange, Report, VolumeImage};
+use bytes::Bytes;
+use journal::{Digest, Key};
+use proto::v1::{AgentMessage, ControllerMessage};
+use push::Version;
+use push::agent_session::{self as session, AgentSession, Holdings, Timings};
+use push::server_session::ServerSession;
+use translate::FleetName;
+
+use super::dice::Dice;
+use super::faults::Faults;
+use super::manifests::{KEPT, NAMESPACES};
+use super::proxy::{Proxy, Reading, Readings, Volume, named_secrets};
+
+/// How often the agent reads back and compares, in milliseconds (as the shipped driver does).
+const POLL_MS: u64 = 15_000;
+const COMPARE_MS: u64 = 60_000;
+/// How long Hello waits for `scalwsd`, in milliseconds.
+const HELLO_MS: u64 = 2_000;
+
+/// A stream to one of the controllers, with the session at its other end.
+pub struct Stream {
+    /// Which controller.
+    pub controller: u64,
+    /// The controller's session.
+    pub server: ServerSession,
+    session: AgentSession,
+    /// On their way to the agent.
+    pub down: VecDeque<ControllerMessage>,
+    /// On their way to the controller.
+    pub up: VecDeque<AgentMessage>,
+    /// Half open: whatever is sent is lost, and nobody is told.
+    pub dead_link: bool,
+    /// The agent does not read before this time.
+    pub reads_from: u64,
+    close: Option<session::Close>,
+}
+
+/// A pod.
+pub struct Node {
+    /// Its fleet, by number.
+    pub fleet: usize,
+    /// Its name and UID.
+    pub name: Arc<str>,
+    core: AgentCore,
+    volume: Volume,
+    /// Its proxy.
+    pub proxy: Proxy,
+    /// Its stream, if it has one.
+    pub stream: Option<Stream>,
+    answers: VecDeque<(u64, Input)>,
+    /// When it may connect again.
+    pub connect_at: u64,
+    /// Since when a stream waits for its Hello.
+    waiting: Option<(u64, u64, ServerSession)>,
+    boots: u64,
+    poll_at: u64,
+    compare_at: u64,
+    /// What it applied last, over all its lives.
+    applied: Option<Version>,
+    seen_kept: BTreeSet<Key>,
+    /// Roots that it refused for good, with how often a transfer to them came afterwards.
+    refused: BTreeMap<Digest, u64>,
+    /// How long a reload takes.
+    pub reload_ms: u64,
+    /// When its members were last changed.
+    pub members_changed_at: u64,
+    /// When its agent, which ended, is started again.
+    starts_at: Option<u64>,
+}
+
+impl Node {
+    /// A pod with an empty volume.
+    pub fn new(fleet: usize, number: usize, readings: &mut Readings) -> Node {
+        let (core, effects) = AgentCore::open(VolumeImage::default(), "boot-0");
+        let mut node = Node {
+            fleet,
+            name: format!("pod-{number}").into(),
+            core,
+            volume: Volume::default(),
+            proxy: Proxy::default(),
+            stream: None,
+            answers: VecDeque::new(),
+            connect_at: 0,
+            waiting: None,
+            boots: 0,
+            poll_at: POLL_MS,
+            compare_at: COMPARE_MS,
+            applied: None,
+            seen_kept: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            reload_ms: 1,
+            members_changed_at: 0,
+            starts_at: None,
+        };
+        let mut calm = Dice::new(0);
+        node.perform(0, effects, &mut calm, Faults::default(), readings);
+        node.proxy.start(&node.volume, readings);
+        node.answers.push_back((0, Input::Up(node.proxy.config())));
+        node
+    }
+
+    /// The name of its fleet.
+    pub fn fleet_name(&self) -> FleetName {
+        super::manifests::fleets()[self.fleet].clone()
+    }
+
+    /// What it applied last.
+    pub fn applied(&self) -> Option<Version> {
+        self.applied
+    }
+
+    /// Makes writes fail, or work again.
+    pub fn set_full(&mut self, full: bool) {
+        self.volume.full = full;
+    }
+
+    /// A new stream; Hello follows when the agent is ready for it.
+    pub fn connect(&mut self, now: u64, controller: u64, server: ServerSession) {
+        self.waiting = Some((now, controller, server));
+    }
+
+    /// Whether it could open a stream now.
+    pub fn may_connect(&self, now: u64) -> bool {
+        self.stream.is_none() && self.waiting.is_none() && self.starts_at.is_none() && now >= self.connect_at
+    }
+
+    /// The stream ends for both sides.
+    pub fn cut(&mut self, now: u64, wait: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
+        self.waiting = None;
+        self.connect_at = now + wait;
+        if self.stream.take().is_some() {
+            self.feed(now, Input::StreamEnded, dice, faults, readings);
+        }
+    }
+
+    /// The agent dies and starts again on its volume.
+    pub fn crash(&mut self, now: u64, dice: &mut Dice, readings: &mut Readings) {
+        self.boots += 1;
+        (self.stream, self.waiting) = (None, None);
+        self.answers.clear();
+        self.connect_at = now + dice.below(300);
+        let (core, effects) = AgentCore::open(self.volume.image(), &format!("boot-{}", self.boots));
+        self.core = core;
+        let found = self.core.facts().applied.map(|(version, _)| version);
+        assert!(found >= self.applied, "{} found {found:?} on its volume, after it said {:?}", self.name, self.applied);
+        self.perform(now, effects, dice, Faults::default(), readings);
+        self.answers.push_back((now, Input::Up(self.proxy.config())));
+    }
+
+    /// The proxy dies and starts again; answers of its last life never come.
+    pub fn crash_proxy(&mut self, now: u64, readings: &mut Readings) {
+        self.proxy.start(&self.volume, readings);
+        self.answers.retain(|(_, input)| {
+            !matches!(
+                input,
+                Input::Reloaded { .. }
+                    | Input::ReadBack { .. }
+                    | Input::MembersAnswered(_)
+                    | Input::Upstreams(_)
+                    | Input::Up(_)
+                    | Input::Down
+            )
+        });
+        self.answers.push_back((now, Input::Down));
+        self.answers.push_back((now + 1, Input::Up(self.proxy.config())));
+    }
+
+    /// When it next does something by itself.
+    pub fn next_at(&self) -> u64 {
+        let answers = self.answers.iter().map(|(at, _)| *at).min();
+        let hello = self.waiting.as_ref().map(|(at, ..)| at + HELLO_MS);
+        let stream = self.stream.as_ref().and_then(|s| s.session.deadline());
+        let server = self.stream.as_ref().and_then(|s| s.server.deadline());
+        if let Some(at) = self.starts_at {
+            return at;
+        }
+        let connect = (self.stream.is_none() && self.waiting.is_none()).then_some(self.connect_at);
+        [answers, hello, stream, server, connect, Some(self.poll_at.min(self.compare_at))]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// One turn. Gives whether anything happened.
+    pub fn turn(&mut self, now: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) -> bool {
+        if let Some(at) = self.starts_at {
+            if now >= at {
+                self.starts_at = None;
+                self.crash(now, dice, readings);
+            }
+            return true;
+        }
+        let mut busy = false;
+        if now >= self.poll_at {
+            self.poll_at = now + POLL_MS;
+            self.feed(now, Input::Poll, dice, faults, readings);
+        }
+        if now >= self.compare_at {
+            self.compare_at = now + COMPARE_MS;
+            self.feed(now, Input::Compare, dice, faults, readings);
+        }
+        // Each lane answers in its own order; the two lanes in none.
+        if let Some(at) = self.answers.iter().position(|(at, _)| *at <= now)
+            && let Some((_, input)) = self.answers.remove(at)
+        {
+            busy = true;
+            self.feed(now, input, dice, faults, readings);
+        }
+        busy |= self.say_hello(now, dice, faults, readings);
+        let Some(stream) = &mut self.stream else { return busy };
+        let mut inputs = Vec::new();
+        if stream.session.deadline().is_some_and(|at| now >= at) {
+            inputs.push(session::Input::Tick);
+        }
+        if now >= stream.reads_from
+            && !dice.one_in(3)
+            && let Some(message) = stream.down.pop_front()
+        {
+            busy = true;
+            self.count_resends(&message);
+            inputs.push(session::Input::Received(message));
+        }
+        for input in inputs {
+            self.converse(now, input, dice, faults, readings);
+        }
+        if self.stream.as_ref().is_some_and(|s| s.close.is_some()) {
+            let wait = 50 + dice.below(500);
+            self.cut(now, wait, dice, faults, readings);
+            busy = true;
+        }
+        busy
+    }
+
+    fn count_resends(&mut self, message: &ControllerMessage) {
+        let Some(proto::v1::controller_message::Message::Begin(begin)) = &message.message else { return };
+        let Some(count) = Digest::from_slice(&begin.root).and_then(|root| self.refused.get_mut(&root)) else { return };
+        *count += 1;
+        assert!(*count <= 1, "{}: the same refused bytes came again and again", self.name);
+    }
+
+    fn say_hello(&mut self, now: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) -> bool {
+        let facts = self.core.facts();
+        let ready = self.core.is_settled() && facts.scalwsd != agent::core::ScalwsdState::Down;
+        let Some((_, controller, server)) = self.waiting.take_if(|(since, ..)| ready || now >= *since + HELLO_MS)
+        else {
+            return false;
+        };
+        self.stream = Some(Stream {
+            controller,
+            server,
+            session: AgentSession::new(64 << 20),
+            down: VecDeque::new(),
+            up: VecDeque::new(),
+            dead_link: false,
+            reads_from: now,
+            close: None,
+        });
+        let hello = session::HelloFacts {
+            boot_id: format!("{}-{}", self.name, self.boots),
+            schema_version: 1,
+            highest_epoch: facts.highest_epoch,
+            applied: facts.applied.map(|(version, _)| version),
+            condemned: facts.condemned,
+            scalwsd_version: "simulated".to_owned(),
+            scalwsd_state: facts.scalwsd.as_str().to_owned(),
+        };
+        self.converse(now, session::Input::Connected(hello), dice, faults, readings);
+        true
+    }
+
+    fn converse(&mut self, now: u64, input: session::Input, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
+        if std::env::var("SIM_TRACE").is_ok_and(|n| *n == *self.name) { eprintln!("{now} {} session {input:?}", self.name); }
+        let Some(stream) = &mut self.stream else { return };
+        let mut inputs = Vec::new();
+        for effect in stream.session.step(now, input, &self.core) {
+            match effect {
+                session::Effect::Send(message) if stream.dead_link => drop(message),
+                session::Effect::Send(message) => faults.carry(dice, &mut stream.up, message),
+                session::Effect::Apply(transfer) => inputs.push(Input::Transfer(transfer)),
+                session::Effect::Adopt { version, root } => inputs.push(Input::Adopt { version, root }),
+                session::Effect::RecordEpoch(epoch) => inputs.push(Input::Epoch(epoch)),
+                session::Effect::Members { seq, set, change, digest } => {
+                    inputs.push(Input::Members(MemberChange { seq, set, change, digest }));
+                }
+                session::Effect::Welcomed { .. } | session::Effect::LookElsewhere => {}
+                session::Effect::Close(close) => stream.close = Some(close),
+            }
+        }
+        inputs.into_iter().for_each(|input| self.feed(now, input, dice, faults, readings));
+    }
+
+    fn feed(&mut self, now: u64, input: Input, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
+        if self.starts_at.is_some() {
+            return;
+        }
+        if std::env::var("SIM_TRACE").is_ok_and(|n| *n == *self.name) { eprintln!("{now} {} input {input:?}", self.name); }
+        let effects = self.core.step(input);
+        self.perform(now, effects, dice, faults, readings);
+    }
+
+    /// Does effects in order; a failed write ends the batch for its file, a death ends it whole.
+    fn perform(&mut self, now: u64, effects: Vec<Effect>, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
+        let mut failed: BTreeSet<File> = BTreeSet::new();
+        for effect in effects {
+            if std::env::var("SIM_TRACE").is_ok_and(|n| *n == *self.name) { eprintln!("{now} {} effect {effect:?}", self.name); }
+            if effect.file().is_some_and(|file| failed.contains(&file)) {
+                continue;
+            }
+            if dice.one_in(faults.die_at_effect) {
+                if dice.one_in(2) {
+                    self.volume.tear(&effect);
+                }
+                return self.crash(now, dice, readings);
+            }
+            match (self.volume.perform(&effect), effect) {
+                (Some(done), Effect::Replace { file, .. }) => {
+                    self.answers.push_back((now, Input::Replaced { file, done }));
+                }
+                (Some(true), _) => {}
+                (Some(false), effect) => {
+                    let file = effect.file().expect("every write has its file");
+                    failed.insert(file);
+                    self.answers.push_back((now, Input::VolumeFailed { file, message: "no room".to_owned() }));
+                }
+                (None, effect) => self.call(now, effect, dice, faults, readings),
+            }
+        }
+    }
+
+    fn call(&mut self, now: u64, effect: Effect, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
+        let soon = now + dice.below(5);
+        let answer = match effect {
+            Effect::Reload { journal, commit } => {
+                let result = self.proxy.reload(&self.volume, readings, &journal, commit);
+                if result == Err(CallError::Gone) {
+                    return self.crash_proxy(now, readings);
+                }
+                let done = (now + self.reload_ms, Input::Reloaded { result, timings: Timings::default() });
+                return self.answers.push_back(done);
+            }
+            Effect::ReadBack => Input::ReadBack { result: Ok(self.proxy.config()), took_us: 1 },
+            Effect::Check { journal, commit } => {
+                Input::Checked { dead: Proxy::check(&self.volume, readings, &journal, commit) }
+            }
+            Effect::ListUpstreams => {
+                let sets = self.proxy.sets.iter().map(|(name, set)| (Arc::clone(name), set.digest)).collect();
+                Input::Upstreams(Ok(sets))
+            }
+            Effect::PutMembers { set, members } => {
+                self.members_changed_at = now;
+                Input::MembersAnswered(Ok(Some(self.proxy.put(set, &members))))
+            }
+            Effect::PatchMembers { set, base, add, remove } => {
+                self.members_changed_at = now;
+                Input::MembersAnswered(self.proxy.patch(set, base, &add, &remove).map(Some))
+            }
+            Effect::DeleteMembers { set } => {
+                self.proxy.sets.remove(&set);
+                Input::MembersAnswered(Ok(None))
+            }
+            Effect::Report(report) => return self.report(now, report, dice, faults, readings),
+            Effect::Fatal(_) => {
+                // The process ends; whoever supervises it starts it again.
+                (self.stream, self.waiting) = (None, None);
+                self.starts_at = Some(now + 500);
+                return;
+            }
+            other => panic!("{other:?} is an effect on files"),
+        };
+        self.answers.push_back((soon, answer));
+    }
+
+    fn report(&mut self, now: u64, report: Report, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
+        let input = match report {
+            Report::Applied { version, root, timings, not_live } => {
+                self.check(version, readings);
+                session::Input::Applied { version, root, timings, not_live }
+            }
+            Report::Refused { version, root, code, message, leaves, transient } => {
+                if !transient {
+                    self.refused.entry(root).or_insert(0);
+                }
+                session::Input::Refused { version, root, code: code.to_owned(), message, leaves, transient }
+            }
+            Report::NotLiveChanged(not_live) => session::Input::NotLiveChanged(not_live),
+            Report::HoldingsChanged => session::Input::HoldingsChanged,
+            Report::MembersApplied { seq, root } => session::Input::MembersApplied { seq, root },
+            Report::MembersBaseUnknown { set } => session::Input::MembersBaseUnknown { set },
+            Report::MembersRefused { seq, set, code, message } => {
+                session::Input::MembersRefused { seq, set, code: code.to_owned(), message }
+            }
+        };
+        self.converse(now, input, dice, faults, readings);
+    }
+
+    /// What must hold of every configuration that it says it applied.
+    fn check(&mut self, version: Version, readings: &mut Readings) {
+        assert!(self.applied.is_none_or(|before| before <= version), "{} went back to {version}", self.name);
+        if self.applied == Some(version) {
+            return;
+        }
+        self.applied = Some(version);
+        let resources = self.core.config().resources();
+        let foreign = NAMESPACES[1 - self.fleet];
+        for (key, stored) in resources {
+            assert!(
+                !foreign.iter().any(|namespace| key.name.contains(namespace)),
+                "{} of fleet {} holds {key} of the other fleet",
+                self.name,
+                self.fleet
+            );
+            let Reading { names, .. } = &*readings.of(key, &stored.body);
+            for name in names {
+                assert!(resources.contains_key(name), "{}: {key} names {name}, which is not there", self.name);
+            }
+            if &*key.kind == "fragment" && key.name.contains(&format!("/{KEPT}/")) {
+                self.seen_kept.insert(key.clone());
+            }
+        }
+        for kept in &self.seen_kept {
+            assert!(resources.contains_key(kept), "{}: {kept} is gone, and nobody removed it", self.name);
+        }
+    }
+
+    /// Where it stands, for a report of what did not agree.
+    pub fn describe(&self) -> String {
+        let stream = self.stream.as_ref().map(|s| (s.controller, s.server.closed(), s.server.applied(), s.down.len(), s.up.len(), s.close.as_ref(), s.session.deadline(), s.server.deadline()));
+        format!("settled {}, {} answers, stream {stream:?}, waiting {}, {} proxy deaths, connects at {}", self.core.is_settled(), self.answers.len(), self.waiting.is_some(), self.proxy.deaths, self.connect_at)
+    }
+
+    /// Why it does not hold what is desired; nothing when it does.
+    pub fn difference(&mut self, fleet: &mut push::fleet::Fleet) -> Option<String> {
+        let facts = self.core.facts();
+        if facts.applied.map(|(version, _)| version) != Some(fleet.version()) {
+            return Some(format!("{} is at {:?}, not at {}", self.name, facts.applied, fleet.version()));
+        }
+        let held: Vec<(&Key, &Bytes)> = self.core.config().resources().iter().map(|(k, s)| (k, &s.body)).collect();
+        if !held.iter().copied().eq(fleet.resources()) {
+            return Some(format!("{} does not hold the bytes that are desired", self.name));
+        }
+        if facts.member_root != fleet.members().root() {
+            return Some(format!("{} does not hold the members that are desired", self.name));
+        }
+        if !held.iter().map(|(k, b)| (*k, *b)).eq(self.proxy.state.iter()) {
+            return Some(format!("the proxy of {} does not run what its agent holds", self.name));
+        }
+        let ours: Vec<(Arc<str>, Digest)> = self.core.member_sets().map(|(n, d)| (Arc::clone(n), d)).collect();
+        if !ours.iter().map(|(n, d)| (n, *d)).eq(self.proxy.sets.iter().map(|(n, s)| (n, s.digest))) {
+            return Some(format!("the proxy of {} does not have the members that its agent holds", self.name));
+        }
+        let named = named_secrets(self.core.config().resources().values().flat_map(|stored| stored.secrets.iter()));
+        if !self.volume.keys.keys().copied().eq(named.into_iter()) {
+            return Some(format!("{} has other key files than its configuration names", self.name));
+        }
+        None
+    }
+}

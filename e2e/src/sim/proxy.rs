@@ -1,0 +1,288 @@
+//! A volume and a `scalwsd` in memory. The volume outlives both the agent and the proxy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use agent::core::{CallError, Effect, File, VolumeImage};
+use bytes::Bytes;
+use config::{Body, Kind, Name, ResourceId, Share, State};
+use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer, codes};
+use journal::members::{MemberSet, MembersReplay};
+use journal::{Digest, Key, Replay, Tree, digest};
+
+use super::manifests::{DEADLY, UNBUILT};
+
+/// The files of a volume.
+#[derive(Clone, Debug, Default)]
+pub struct Volume {
+    config: Vec<u8>,
+    members: Vec<u8>,
+    /// The key files.
+    pub keys: BTreeMap<Digest, Bytes>,
+    /// Whether writes find no room.
+    pub full: bool,
+}
+
+impl Volume {
+    /// What an agent finds when it starts.
+    pub fn image(&self) -> VolumeImage {
+        VolumeImage {
+            config: self.config.clone(),
+            members: self.members.clone(),
+            keys: self.keys.keys().copied().collect(),
+        }
+    }
+
+    fn file(&mut self, file: File) -> &mut Vec<u8> {
+        match file {
+            File::Config => &mut self.config,
+            File::Members => &mut self.members,
+        }
+    }
+
+    /// Writes half of an append, as a death in the middle leaves it.
+    pub fn tear(&mut self, effect: &Effect) {
+        if let Effect::Append { file, lines } = effect {
+            let half = lines.len() / 2;
+            self.file(*file).extend_from_slice(&lines[..half]);
+        }
+    }
+
+    /// Does an effect on files: whether it worked, or nothing if it is none.
+    pub fn perform(&mut self, effect: &Effect) -> Option<bool> {
+        let full = self.full;
+        match effect {
+            Effect::WriteKey { .. } | Effect::Append { .. } | Effect::Replace { .. } if full => Some(false),
+            Effect::WriteKey { digest, bytes } => {
+                self.keys.insert(*digest, Bytes::copy_from_slice(bytes.bytes()));
+                Some(true)
+            }
+            Effect::UnlinkKeys(digests) => {
+                self.keys.retain(|digest, _| !digests.contains(digest));
+                Some(true)
+            }
+            Effect::Append { file, lines } => {
+                self.file(*file).extend_from_slice(lines);
+                Some(true)
+            }
+            Effect::Cut { file, len } => {
+                let len = usize::try_from(*len).unwrap_or(usize::MAX);
+                self.file(*file).truncate(len);
+                Some(true)
+            }
+            Effect::Replace { file, content } => {
+                *self.file(*file) = content.to_vec();
+                Some(true)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a body names and does, read once for each leaf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// The resources it names.
+    pub names: Vec<Key>,
+    /// Loading it kills the proxy.
+    pub deadly: bool,
+    /// The proxy cannot build it.
+    pub unbuilt: bool,
+}
+
+/// Readings by leaf.
+#[derive(Debug, Default)]
+pub struct Readings(BTreeMap<Digest, Arc<Reading>>);
+
+impl Readings {
+    /// Reads a resource with the code that the real proxy loads it with.
+    pub fn of(&mut self, key: &Key, body: &Bytes) -> Arc<Reading> {
+        let leaf = digest::leaf(key, body);
+        Arc::clone(self.0.entry(leaf).or_insert_with(|| Arc::new(read(key, body))))
+    }
+}
+
+fn read(key: &Key, body: &Bytes) -> Reading {
+    let kind: Kind = key.kind.parse().expect("the controller sends known kinds");
+    let id = ResourceId { kind, name: Name::from_wire(&*key.name) };
+    let loaded = config::load(id, body).expect("every envelope decodes");
+    let mut reading = Reading::default();
+    let mut name = |kind: Kind, name: Name| reading.names.push(Key::new(kind.as_str(), name.as_str()));
+    match loaded.state {
+        State::Live(Body::Fragment(fragment)) => {
+            for action in fragment.actions {
+                let config::Action::Forward(forward) = action.action else { continue };
+                for share in forward.shares {
+                    if let Share::Pool { name: pool, .. } = share {
+                        reading.deadly |= pool.service == DEADLY;
+                        reading.unbuilt |= pool.service == UNBUILT;
+                        name(Kind::Pool, pool.to_name());
+                    }
+                }
+            }
+        }
+        State::Live(Body::Host(host)) => {
+            if let Some(config::HostTls::Terminate { certificates, .. }) = host.tls {
+                certificates.iter().for_each(|certificate| name(Kind::Certificate, certificate.to_name()));
+            }
+        }
+        State::Live(_) | State::Withheld(_) => {}
+        State::NotLive { message, .. } => panic!("translate made a body that scalwsd refuses: {key}: {message}"),
+    }
+    reading
+}
+
+/// A `scalwsd` as far as the agent sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Proxy {
+    starts: u64,
+    journal: Option<String>,
+    commit: u64,
+    /// What it runs.
+    pub state: BTreeMap<Key, Bytes>,
+    /// Its member sets.
+    pub sets: BTreeMap<Arc<str>, MemberSet>,
+    not_live: Vec<NotLive>,
+    /// How often it died while it loaded something.
+    pub deaths: u64,
+}
+
+impl Proxy {
+    fn root(&self) -> Digest {
+        let mut tree = Tree::default();
+        for (key, body) in &self.state {
+            tree.insert(key.clone(), digest::leaf(key, body));
+        }
+        tree.root()
+    }
+
+    /// Starts on the accepted state of the volume, without agent or controller.
+    pub fn start(&mut self, volume: &Volume, readings: &mut Readings) {
+        self.starts += 1;
+        let replay = Replay::of(&volume.config);
+        self.state = replay.resources.iter().map(|(key, stored)| (key.clone(), stored.body.clone())).collect();
+        (self.journal, self.commit) = (replay.journal, replay.head.map_or(0, |head| head.commit));
+        self.sets = MembersReplay::of(&volume.members).sets;
+        self.judge(readings);
+    }
+
+    fn judge(&mut self, readings: &mut Readings) {
+        let unbuilt = self.state.iter().filter(|(key, body)| readings.of(key, body).unbuilt);
+        self.not_live = unbuilt
+            .map(|(key, _)| NotLive {
+                resource: key.to_string(),
+                code: codes::UNSUPPORTED.to_owned(),
+                message: "not built yet".to_owned(),
+            })
+            .collect();
+    }
+
+    /// `GET /v1/config`.
+    pub fn config(&self) -> ConfigAnswer {
+        ConfigAnswer {
+            start: format!("start-{}", self.starts),
+            version: "simulated".to_owned(),
+            schema: 1,
+            journal: self.journal.clone(),
+            commit: self.commit,
+            root: self.root(),
+            not_live: self.not_live.clone(),
+            listening: Vec::new(),
+        }
+    }
+
+    /// The state of a commit and the resources that it puts.
+    fn read(volume: &Volume, journal: &str, commit: u64) -> Option<(BTreeMap<Key, Bytes>, Vec<Key>)> {
+        let replay = Replay::of(&volume.config);
+        if replay.journal.as_deref() != Some(journal) {
+            return None;
+        }
+        let mut state: BTreeMap<Key, Bytes> =
+            replay.resources.into_iter().map(|(key, stored)| (key, stored.body)).collect();
+        if replay.head.is_some_and(|head| head.commit == commit) {
+            return Some((state, Vec::new()));
+        }
+        let mut puts = Vec::new();
+        for change in replay.open.filter(|open| open.commit.id == commit)?.changes {
+            match change.put {
+                Some((body, secrets)) => {
+                    for secret in secrets.iter() {
+                        assert!(volume.keys.contains_key(secret), "{} loads without its key", change.key);
+                    }
+                    puts.push(change.key.clone());
+                    state.insert(change.key, body);
+                }
+                None => {
+                    state.remove(&change.key);
+                }
+            }
+        }
+        Some((state, puts))
+    }
+
+    /// `POST /v1/reload`.
+    ///
+    /// # Errors
+    /// `Gone` when it died on something deadly.
+    pub fn reload(
+        &mut self,
+        volume: &Volume,
+        readings: &mut Readings,
+        journal: &str,
+        commit: u64,
+    ) -> Result<ReloadAnswer, CallError> {
+        let Some((state, _)) = Proxy::read(volume, journal, commit) else {
+            return Err(CallError::Refused(format!("no commit {commit}")));
+        };
+        if state.iter().any(|(key, body)| readings.of(key, body).deadly) {
+            self.deaths += 1;
+            return Err(CallError::Gone);
+        }
+        self.state = state;
+        (self.journal, self.commit) = (Some(journal.to_owned()), commit);
+        self.judge(readings);
+        Ok(ReloadAnswer { root: self.root(), changed: 0, not_live: self.not_live.clone() })
+    }
+
+    /// `scalwsd check`: the puts of a commit on which it dies.
+    pub fn check(volume: &Volume, readings: &mut Readings, journal: &str, commit: u64) -> Vec<Key> {
+        let Some((state, puts)) = Proxy::read(volume, journal, commit) else { return Vec::new() };
+        puts.into_iter().filter(|key| readings.of(key, &state[key]).deadly).collect()
+    }
+
+    /// PUT of a member set.
+    pub fn put(&mut self, set: Arc<str>, members: &[Arc<str>]) -> Digest {
+        let taken = MemberSet::new(&set, members.to_vec());
+        let digest = taken.digest;
+        self.sets.insert(set, taken);
+        digest
+    }
+
+    /// PATCH of a member set.
+    ///
+    /// # Errors
+    /// `Conflict` when the base is another.
+    pub fn patch(
+        &mut self,
+        set: Arc<str>,
+        base: Digest,
+        add: &[Arc<str>],
+        remove: &[Arc<str>],
+    ) -> Result<Digest, CallError> {
+        let has = self.sets.get(&set).map_or(digest::members(&set, []), |held| held.digest);
+        match self.sets.get(&set) {
+            Some(held) if held.digest == base => {
+                let taken = held.changed(&set, add, remove);
+                let digest = taken.digest;
+                self.sets.insert(set, taken);
+                Ok(digest)
+            }
+            _ => Err(CallError::Conflict(has)),
+        }
+    }
+}
+
+/// The keys that a state names on the volume must be exactly these.
+pub fn named_secrets<'a>(secrets: impl Iterator<Item = &'a Digest>) -> BTreeSet<Digest> {
+    secrets.copied().collect()
+}

@@ -1,0 +1,62 @@
+//! The simulation under many seeds. `SIM_SEED=N` runs one seed alone, `SIM_SEEDS=N` as many.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
+
+use std::panic::catch_unwind;
+
+use e2e::sim::Simulation;
+
+/// Turns with faults and edits in each seed.
+const TURNS: u64 = 300;
+/// Virtual milliseconds that agreement may take once the faults are over.
+const AGREE_MS: u64 = 90_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn run(seed: u64) -> Result<u64, String> {
+    let outcome = catch_unwind(|| Simulation::new(seed).run(TURNS, AGREE_MS).map(|done| done.messages));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
+    })
+}
+
+#[test]
+fn whatever_goes_wrong_every_agent_comes_to_hold_what_is_desired_and_never_goes_back() {
+    let seeds = match number("SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIM_SEEDS").unwrap_or(1_000),
+    };
+    let (mut messages, count) = (0, seeds.clone().count());
+    let mut failed = Vec::new();
+    for seed in seeds {
+        match run(seed) {
+            Ok(carried) => messages += carried,
+            Err(why) => failed.push(format!("seed {seed}: {why}")),
+        }
+        if failed.len() == 5 {
+            break;
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{}\nrun one again: SIM_SEED=N cargo test -p e2e --test simulation",
+        failed.join("\n")
+    );
+    println!("{count} seeds, {messages} messages carried, nothing lost");
+    assert!(messages > 100 * count as u64, "so few messages prove nothing: {messages}");
+}
+
+#[test]
+fn a_configuration_that_takes_long_never_holds_back_members() {
+    for seed in 0..20 {
+        Simulation::new(seed).members_pass_a_stuck_reload().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    let carried = || Simulation::new(7).run(TURNS, AGREE_MS).map(|done| done.messages).unwrap();
+    assert_eq!(carried(), carried());
+}
