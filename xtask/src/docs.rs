@@ -46,7 +46,7 @@ fn section(title: &str, help: &str) -> String {
 
 fn cli_page() -> Result<String> {
     // The whole workspace, with the features that tests choose: another choice here would build everything twice.
-    command::succeed(cargo(["build", "--quiet", "--workspace", "--bins"]))?;
+    command::succeed(cargo(["build", "--workspace", "--bins"]))?;
     let mut page = CLI_HEAD.to_owned();
     for program in PROGRAMS {
         let binary = repository::target().join("debug").join(program);
