@@ -39,7 +39,10 @@ impl ConfigLane {
         if found.is_empty() && deaths.len() < 2 {
             return self.attempt(out);
         }
-        let message = format!("scalwsd died {} times while loading it", deaths.len());
+        let message = match deaths.len() {
+            1 => "scalwsd died while it loaded it".to_owned(),
+            n => format!("scalwsd died {n} times while it loaded it"),
+        };
         self.condemn(&blamed);
         self.abandon(refusals::CRASHED, message, blamed, false, out);
     }
