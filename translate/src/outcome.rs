@@ -82,8 +82,13 @@ impl Finding {
     }
 }
 
+/// The most findings of one object; an object with ten thousand faults is mended by its first ones.
+pub(crate) const FINDINGS_MAX: usize = 100;
+
 /// The reasons of findings.
 pub mod reasons {
+    /// There are more findings than are listed.
+    pub const MORE: &str = "MoreFindings";
     /// Nothing of the object is served.
     pub const REJECTED: &str = "Rejected";
     /// A host belongs to another namespace.

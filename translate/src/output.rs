@@ -15,7 +15,7 @@ use crate::backend::Shape;
 use crate::claims::HostKey;
 use crate::host::HostState;
 use crate::objects::NamespacedName;
-use crate::outcome::{BackendRef, Draft, Finding, Served, Severity, reasons};
+use crate::outcome::{BackendRef, Draft, FINDINGS_MAX, Finding, Served, Severity, reasons};
 use crate::parse::{DomainClaim, Parsed, Route};
 use crate::view::View;
 use crate::world::FleetSettings;
@@ -60,6 +60,7 @@ pub(crate) fn output(view: &View<'_>, key: &NamespacedName) -> Option<Output> {
         backends: BTreeSet::new(),
         resources: BTreeSet::new(),
         lost: false,
+        more: 0,
     };
     if let Some(fleet) = &parsed.fleet
         && let Some(settings) = view.settings().fleets.get(fleet)
@@ -91,11 +92,15 @@ struct Work<'a> {
     backends: BTreeSet<BackendRef>,
     resources: BTreeSet<ResourceId>,
     lost: bool,
+    /// Findings that are not listed.
+    more: usize,
 }
 
 impl Work<'_> {
     fn say(&mut self, finding: Finding) {
-        if !self.findings.contains(&finding) {
+        if self.findings.len() >= FINDINGS_MAX {
+            self.more += 1;
+        } else if !self.findings.contains(&finding) {
             self.findings.push(finding);
         }
     }
@@ -377,6 +382,10 @@ impl Work<'_> {
             (false, true) => Served::Partly,
             (false, false) => Served::Full,
         };
+        if self.more > 0 {
+            let message = format!("{} more findings are not listed; mend the listed ones first", self.more);
+            self.findings.push(Finding::warning(reasons::MORE, "", message));
+        }
         // Loud ones first; within them the order in which they were found, which is that of the fields.
         self.findings.sort_by_key(|finding| finding.severity);
         debug_assert!(Severity::Warning < Severity::Note);

@@ -146,3 +146,24 @@ fn an_ingress_with_too_many_paths_is_withheld_and_claims_its_host() {
     let draft = translation.drafts.iter().find(|(object, _)| object.name == "big").unwrap().1;
     assert!(draft.findings.iter().any(|finding| finding.reason == "TooLarge"));
 }
+
+#[test]
+fn an_ingress_full_of_faults_costs_what_it_is_long() {
+    let host = |i: usize| format!("h{i}.x.io");
+    let rules: Vec<Value> = (0..4_000)
+        .map(|i| {
+            let backend = json!({"service": {"name": "gone", "port": {"number": 80}}});
+            json!({"host": host(i), "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}})
+        })
+        .collect();
+    let tls: Vec<Value> = (0..4_000).map(|i| json!({"hosts": [host(i)], "secretName": format!("gone{i}")})).collect();
+    let mut engine = engine(1, false);
+    engine.apply(vec![put(json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"namespace": "demo", "name": "bad"},
+        "spec": {"ingressClassName": "nginx", "rules": rules, "tls": tls},
+    }))]);
+    let draft = engine.translation().drafts.iter().find(|(object, _)| object.name == "bad").unwrap().1;
+    assert!(draft.findings.len() < 250, "{}", draft.findings.len());
+    assert!(draft.findings.iter().any(|finding| finding.reason == "MoreFindings"));
+    assert!(draft.findings.iter().any(|finding| finding.reason == "SecretMissing"));
+}
