@@ -12,6 +12,9 @@ use crate::objects::{Backend, Ingress, NamespacedName};
 use crate::outcome::{Finding, reasons};
 use crate::view::View;
 
+/// The most paths that rules without host give to hosts that stand only in `spec.tls`.
+const COPIES_MAX: usize = 20_000;
+
 /// What an Ingress of ours asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Parsed {
@@ -186,16 +189,31 @@ fn domains(ingress: &Ingress, findings: &mut Vec<Finding>) -> BTreeMap<Domain, D
     // A host that stands only in `spec.tls` is claimed too: else another namespace could take it, and answer under the
     // certificate. Rules without host are for all traffic of the Ingress, so they hold for such a host as well.
     let hostless = domains.get(&Domain::any()).map(|claim| claim.routes.clone());
+    let copied = hostless.as_deref().unwrap_or_default();
+    let mut room = COPIES_MAX;
+    let mut too_large = None;
     for (i, entry) in spec.tls.iter().enumerate() {
         for (j, host) in entry.hosts.iter().enumerate() {
             let field = format!("spec.tls[{i}].hosts[{j}]");
             let Some(domain) = read(host, &field) else { continue };
-            domains.entry(domain).or_insert_with(|| DomainClaim {
-                field,
-                routes: hostless.clone().unwrap_or_default(),
-                ..DomainClaim::default()
+            domains.entry(domain).or_insert_with(|| {
+                let fits = copied.len() <= room;
+                if fits {
+                    room -= copied.len();
+                } else {
+                    too_large.get_or_insert(field.clone());
+                }
+                let routes = if fits { copied.to_vec() } else { Vec::new() };
+                DomainClaim { field, routes, ..DomainClaim::default() }
             });
         }
+    }
+    if let Some(field) = too_large {
+        let message = format!(
+            "rules without host, times hosts that stand only in spec.tls, are more than {COPIES_MAX} paths; this host and \
+             those after it are not served; write rules for them"
+        );
+        findings.push(Finding::warning(reasons::TOO_LARGE, field, message));
     }
     if let Some(backend) = &spec.default_backend {
         // The API says that the default backend handles "requests that don't match any rule", which holds for unmatched

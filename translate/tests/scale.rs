@@ -167,3 +167,19 @@ fn an_ingress_full_of_faults_costs_what_it_is_long() {
     assert!(draft.findings.iter().any(|finding| finding.reason == "MoreFindings"));
     assert!(draft.findings.iter().any(|finding| finding.reason == "SecretMissing"));
 }
+
+#[test]
+fn rules_without_host_do_not_multiply_without_bound() {
+    let backend = json!({"service": {"name": "s0", "port": {"number": 80}}});
+    let paths: Vec<Value> =
+        (0..2_000).map(|i| json!({"path": format!("/{i}"), "pathType": "Prefix", "backend": backend})).collect();
+    let hosts: Vec<String> = (0..2_000).map(|i| format!("only{i}.x.io")).collect();
+    let mut engine = engine(1, false);
+    engine.apply(vec![put(json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"namespace": "demo", "name": "bad"},
+        "spec": {"ingressClassName": "nginx", "rules": [{"http": {"paths": paths}}], "tls": [{"hosts": hosts}]},
+    }))]);
+    let draft = engine.translation().drafts.iter().find(|(object, _)| object.name == "bad").unwrap().1;
+    assert_eq!(draft.findings[0].reason, "TooLarge");
+    assert_eq!(draft.findings[0].field, "spec.tls[0].hosts[10]");
+}
