@@ -41,6 +41,9 @@ pub use name::{
 };
 pub use reference::{reference_markdown, schema_json};
 pub use resource::{Resource, ResourceId, SecretDigest};
-pub use standalone::{FileCertificate, FileHost, FileListener, FilePool, FileRoute, StandaloneFile};
+pub use standalone::{
+    FileCertificate, FileDns, FileForward, FileHost, FileListener, FilePath, FilePool, FileRoute, FileShare,
+    StandaloneFile,
+};
 pub use standalone_resources::{Standalone, StandaloneFiles};
 pub use typed_name::TypedName;

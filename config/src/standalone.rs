@@ -1,11 +1,12 @@
 //! `scalws.yaml`: a whole configuration in one file, for a proxy without an agent.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{HeaderChanges, ListenerProtocol, PathRewrite, Redirect, Timeouts, Transport, UnknownName, ValueMatch};
+use crate::{
+    HeaderChanges, HeaderMatch, ListenerProtocol, PathMatch, PathRewrite, QueryMatch, Redirect, Timeouts, ToHttps,
+    Transport, UnknownName,
+};
 
 /// Everything that a proxy serves. One error anywhere refuses the whole file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,12 +70,23 @@ pub struct FilePool {
     /// `address:port`, IPv6 in brackets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<String>>,
-    /// `name:port`, which the proxy resolves.
+    /// A name that the proxy resolves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns: Option<String>,
+    pub dns: Option<FileDns>,
     /// What they speak; `http1` when not given.
     #[serde(default)]
     pub protocol: crate::UpstreamProtocol,
+}
+
+/// A name that the proxy resolves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FileDns {
+    /// The name.
+    pub host: String,
+    /// The port.
+    #[schemars(range(min = 1))]
+    pub port: u16,
 }
 
 /// A domain and its routes.
@@ -82,7 +94,7 @@ pub struct FilePool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FileHost {
     /// The domain; `*` for every name that no other host covers.
-    pub host: String,
+    pub domain: String,
     /// The ports it is served on; every `http` and `tls` listener when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listeners: Option<Vec<u16>>,
@@ -100,43 +112,34 @@ pub struct FileHost {
     pub routes: Vec<FileRoute>,
 }
 
-/// A route: which requests, and what happens to them.
-///
-/// At most one of `exact`, `prefix` and `regex` (none means every path), and exactly one of `pool`, `split`, `redirect` and
-/// `respond`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A route: which requests, and what happens to them. Exactly one of `forward`, `redirect` and `respond` is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FileRoute {
-    /// The path, byte for byte.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exact: Option<String>,
-    /// The path and all below it, by element.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<String>,
-    /// A regular expression, anchored at the start of the path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub regex: Option<String>,
+    /// Which paths; all when not given.
+    #[serde(default)]
+    pub path: FilePath,
     /// The method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Headers that must be there.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, ValueMatch>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<HeaderMatch>,
     /// Query parameters that must be there.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub query: BTreeMap<String, ValueMatch>,
-    /// The name of the pool that answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub query: Vec<QueryMatch>,
+    /// The pool that answers, or several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
-    /// Pools and their weights.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub split: BTreeMap<String, u32>,
+    pub forward: Option<FileForward>,
     /// Another address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect: Option<Redirect>,
     /// A fixed status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub respond: Option<u16>,
+    /// On a connection without TLS: redirect to https before anything else. Set for all routes by `redirectToHttps`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_https: Option<ToHttps>,
     /// A changed path for the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewrite: Option<PathRewrite>,
@@ -155,6 +158,42 @@ pub struct FileRoute {
     /// How often a request that is safe to repeat is tried again; 2 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u8>,
+}
+
+/// Which paths a route matches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum FilePath {
+    /// A path and all below it, by element.
+    Prefix(String),
+    /// Any form of match.
+    Match(PathMatch),
+}
+
+impl Default for FilePath {
+    fn default() -> FilePath {
+        FilePath::Prefix("/".to_owned())
+    }
+}
+
+/// Where a route forwards to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum FileForward {
+    /// The name of a pool.
+    One(String),
+    /// Several pools by weight.
+    Many(Vec<FileShare>),
+}
+
+/// A pool and its share of the requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FileShare {
+    /// The name of the pool.
+    pub pool: String,
+    /// Its weight among the shares.
+    pub weight: u32,
 }
 
 fn tcp() -> Transport {

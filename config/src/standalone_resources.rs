@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use crate::standalone::{FileCertificate, FileHost, FileListener, FilePool, FileRoute, StandaloneFile};
+use crate::standalone::{
+    FileCertificate, FileForward, FileHost, FileListener, FilePath, FilePool, FileRoute, StandaloneFile,
+};
 use crate::{
     Action, Body, CertificateBody, CertificateName, Claims, Domain, Envelope, ForwardAction, FragmentBody,
     FragmentName, HeaderMatch, HostBody, HostName, HostTls, Kind, ListenerBody, ListenerName, ListenerProtocol, Match,
-    MemberSetName, MemberSource, Method, Name, ObjectRef, OrderKey, PathMatch, PoolBody, PoolName, QueryMatch,
-    Resource, ResourceId, RouteAction, SecretDigest, Share, State, ToHttps, Transport, UnknownName, load,
+    MemberSetName, MemberSource, Method, Name, ObjectRef, OrderKey, PathMatch, PoolBody, PoolName, Resource,
+    ResourceId, RouteAction, SecretDigest, Share, State, ToHttps, Transport, UnknownName, load,
 };
 
 /// The namespace in the names of all that a file declares.
 const NAMESPACE: &str = "file";
 /// The port in the names of pools and member sets; a file's pools have none of their own.
-const NAME_PORT: u16 = 80;
+const NAME_PORT: u16 = 1;
 
 /// How the paths in a file are read. The reader knows what relative paths are relative to.
 pub trait StandaloneFiles {
@@ -150,11 +152,7 @@ impl Reader<'_> {
                 self.out.members.insert(set.clone(), addresses);
                 MemberSource::Set(set)
             }
-            (None, Some(dns)) => {
-                let parts = dns.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-                let (host, port) = parts.ok_or_else(|| format!(".dns: {dns:?} is not name:port"))?;
-                MemberSource::Dns { host: host.to_owned(), port }
-            }
+            (None, Some(dns)) => MemberSource::Dns { host: dns.host.clone(), port: dns.port },
             _ => return Err(": exactly one of members and dns must be given".to_owned()),
         };
         let body = PoolBody { members, protocol: pool.protocol, tls: None };
@@ -162,7 +160,7 @@ impl Reader<'_> {
     }
 
     fn host(&mut self, at: &str, host: &FileHost) -> Result<(), String> {
-        let domain: Domain = host.host.parse().map_err(|e| format!(".host: {e}"))?;
+        let domain: Domain = host.domain.parse().map_err(|e| format!(".domain: {e}"))?;
         let listeners = self.listeners_of(host)?;
         let tls = match &host.passthrough {
             Some(_) if !host.routes.is_empty() || !host.certificates.is_empty() => {
@@ -189,14 +187,16 @@ impl Reader<'_> {
         let to_https = if host.redirect_to_https { Some(self.to_https()?) } else { None };
         let (mut matches, mut actions) = (Vec::new(), Vec::new());
         for (i, route) in host.routes.iter().enumerate() {
-            let read = claim(&host.host, i, route).and_then(|one| Ok((one, self.action(route, to_https.clone())?)));
-            match read {
-                Ok((one, action)) => {
-                    matches.push(one);
+            match self.action(route, to_https.as_ref()) {
+                Ok(action) => {
+                    matches.push(claim(&domain, i, route));
                     actions.push(action);
                 }
                 Err(why) => self.errors.push(format!("{at}.routes[{i}]{why}")),
             }
+        }
+        if host.routes.is_empty() {
+            return Ok(());
         }
         let name = FragmentName { source: source(), domain: domain.clone() };
         let claims = Claims { listeners: listeners.into_iter().map(|(name, _)| name).collect(), host: domain, matches };
@@ -238,13 +238,12 @@ impl Reader<'_> {
         Ok(ToHttps { status: 308, port })
     }
 
-    fn action(&self, route: &FileRoute, to_https: Option<ToHttps>) -> Result<RouteAction, String> {
-        let action = match (&route.pool, route.split.is_empty(), &route.redirect, route.respond) {
-            (Some(pool), true, None, None) => self.forward(route, &BTreeMap::from([(pool.clone(), 1)]), ".pool")?,
-            (None, false, None, None) => self.forward(route, &route.split, ".split")?,
-            (None, true, Some(redirect), None) => Action::Redirect(redirect.clone()),
-            (None, true, None, Some(status)) => Action::Respond(status),
-            _ => return Err(": exactly one of pool, split, redirect and respond must be given".to_owned()),
+    fn action(&self, route: &FileRoute, to_https: Option<&ToHttps>) -> Result<RouteAction, String> {
+        let action = match (&route.forward, &route.redirect, route.respond) {
+            (Some(forward), None, None) => self.forward(route, forward)?,
+            (None, Some(redirect), None) => Action::Redirect(redirect.clone()),
+            (None, None, Some(status)) => Action::Respond(status),
+            _ => return Err(": exactly one of forward, redirect and respond must be given".to_owned()),
         };
         let plain = ForwardAction::to(Vec::new());
         let FileRoute { rewrite, host, request_headers, timeouts, retries, .. } = route;
@@ -253,23 +252,35 @@ impl Reader<'_> {
             || retries.is_some()
             || *request_headers != plain.request_headers
             || *timeouts != plain.timeouts;
-        if changes_forwarding && !matches!(action, Action::Forward(_)) {
-            return Err(": rewrite, host, requestHeaders, timeouts and retries need a pool".to_owned());
+        if changes_forwarding && route.forward.is_none() {
+            return Err(": rewrite, host, requestHeaders, timeouts and retries need forward".to_owned());
         }
-        Ok(RouteAction { action, to_https, policies: Vec::new(), response_headers: route.response_headers.clone() })
+        Ok(RouteAction {
+            action,
+            to_https: route.to_https.as_ref().or(to_https).cloned(),
+            policies: Vec::new(),
+            response_headers: route.response_headers.clone(),
+        })
     }
 
-    fn forward(&self, route: &FileRoute, pools: &BTreeMap<String, u32>, field: &str) -> Result<Action, String> {
-        let share = |(name, weight): (&String, &u32)| {
-            Ok(Share::Pool { name: self.pool_name(name).map_err(|why| format!("{field}: {why}"))?, weight: *weight })
+    fn forward(&self, route: &FileRoute, to: &FileForward) -> Result<Action, String> {
+        let share = |pool: &str, weight: u32| {
+            Ok(Share::Pool { name: self.pool_name(pool).map_err(|why| format!(".forward: {why}"))?, weight })
         };
-        let mut forward = ForwardAction::to(pools.iter().map(share).collect::<Result<_, String>>()?);
-        forward.path = route.rewrite.clone();
-        forward.host = route.host.clone();
-        forward.request_headers = route.request_headers.clone();
-        forward.timeouts = route.timeouts.clone();
-        forward.retries = route.retries.unwrap_or(forward.retries);
-        Ok(Action::Forward(forward))
+        let shares = match to {
+            FileForward::One(pool) => vec![share(pool, 1)?],
+            FileForward::Many(many) => {
+                many.iter().map(|one| share(&one.pool, one.weight)).collect::<Result<_, String>>()?
+            }
+        };
+        Ok(Action::Forward(ForwardAction {
+            path: route.rewrite.clone(),
+            host: route.host.clone(),
+            request_headers: route.request_headers.clone(),
+            timeouts: route.timeouts.clone(),
+            retries: route.retries.unwrap_or(ForwardAction::to(Vec::new()).retries),
+            ..ForwardAction::to(shares)
+        }))
     }
 
     /// The name of a pool that the file declares.
@@ -300,13 +311,12 @@ fn member_set(pool: &str) -> MemberSetName {
 }
 
 /// The match of a route: exact paths first, then expressions as they stand, then the longest prefix; then whoever asks more.
-fn claim(host: &str, place: usize, route: &FileRoute) -> Result<Match, String> {
-    let path = match (&route.exact, &route.prefix, &route.regex) {
-        (Some(path), None, None) => PathMatch::Exact(path.clone()),
-        (None, Some(path), None) => PathMatch::Prefix(trim_prefix(path).to_owned()),
-        (None, None, Some(text)) => PathMatch::Regex(text.clone()),
-        (None, None, None) => PathMatch::Prefix("/".to_owned()),
-        _ => return Err(": at most one of exact, prefix and regex may be given".to_owned()),
+fn claim(domain: &Domain, place: usize, route: &FileRoute) -> Match {
+    let path = match &route.path {
+        FilePath::Prefix(path) | FilePath::Match(PathMatch::Prefix(path)) => {
+            PathMatch::Prefix(trim_prefix(path).to_owned())
+        }
+        FilePath::Match(path) => path.clone(),
     };
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let asks = [u32::from(route.method.is_some()), count(route.headers.len()), count(route.query.len())];
@@ -315,17 +325,14 @@ fn claim(host: &str, place: usize, route: &FileRoute) -> Result<Match, String> {
         PathMatch::Regex(_) => vec![2],
         PathMatch::Prefix(path) => [vec![1, count(path.len())], asks.to_vec()].concat(),
     };
-    let headers = route.headers.iter();
-    let query = route.query.iter();
-    Ok(Match {
+    let lower = |header: &HeaderMatch| HeaderMatch { name: header.name.to_ascii_lowercase(), ..header.clone() };
+    Match {
         path,
         method: route.method.clone().map(Method),
-        headers: headers
-            .map(|(name, value)| HeaderMatch { name: name.to_ascii_lowercase(), value: value.clone() })
-            .collect(),
-        query: query.map(|(name, value)| QueryMatch { name: name.clone(), value: value.clone() }).collect(),
-        key: OrderKey { rank, created: 0, tie: (NAMESPACE.to_owned(), host.to_owned(), count(place)) },
-    })
+        headers: route.headers.iter().map(lower).collect(),
+        query: route.query.clone(),
+        key: OrderKey { rank, created: 0, tie: (NAMESPACE.to_owned(), domain.as_str().to_owned(), count(place)) },
+    }
 }
 
 fn trim_prefix(path: &str) -> &str {

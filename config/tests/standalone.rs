@@ -33,21 +33,21 @@ certificates:
 pools:
   - name: web
     members: ["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80", "[2001:db8::1]:80"]
-  - {name: api, dns: "api.example.com:443", protocol: h2}
+  - {name: api, dns: {host: api.example.com, port: 443}, protocol: h2}
 hosts:
-  - host: shop.example.com
+  - domain: shop.example.com
     certificates: [shop]
     redirectToHttps: true
     routes:
-      - {prefix: /api/, pool: api, rewrite: {prefix: /}, timeouts: {requestMs: 1000}, retries: 0}
-      - {exact: /old, redirect: {status: 301, path: {full: /new}}}
-      - regex: "/v[0-9]+"
+      - {path: /api/, forward: api, rewrite: {prefix: /}, timeouts: {requestMs: 1000}, retries: 0}
+      - {path: {exact: /old}, redirect: {status: 301, path: {full: /new}}}
+      - path: {regex: "/v[0-9]+"}
         method: GET
-        headers: {X-Env: {exact: beta}, x-any: present}
-        split: {web: 9, api: 1}
-      - {pool: web, responseHeaders: {set: [[x-a, b]]}}
-  - {host: "*", listeners: [8080], routes: [{respond: 404}]}
-  - {host: db.example.com, passthrough: api}
+        headers: [{name: X-Env, value: {exact: beta}}, {name: x-any, value: present}]
+        forward: [{pool: web, weight: 9}, {pool: api, weight: 1}]
+      - {forward: web, toHttps: {status: 302, port: 443}, responseHeaders: {set: [[x-a, b]]}}
+  - {domain: "*", listeners: [8080], routes: [{respond: 404}]}
+  - {domain: db.example.com, passthrough: api}
 "#;
 
 fn read(text: &str) -> Result<Standalone, Vec<String>> {
@@ -69,15 +69,15 @@ fn a_file_becomes_live_resources_and_member_sets() {
         "host/tcp/8443/shop.example.com",
         "fragment/File//scalws.yaml/*",
         "fragment/File//scalws.yaml/shop.example.com",
-        "pool/file/api/80/",
-        "pool/file/web/80/",
+        "pool/file/api/1/",
+        "pool/file/web/1/",
         "certificate/file/shop",
     ];
     assert_eq!(names, wanted);
     let members: BTreeMap<String, Vec<String>> =
         shop.members.iter().map(|(set, members)| (set.to_string(), members.clone())).collect();
     let web = ["10.0.0.1:80", "10.0.0.2:80", "[2001:db8::1]:80"].map(str::to_owned).to_vec();
-    assert_eq!(members, BTreeMap::from([("file/web:80/tcp".to_owned(), web)]));
+    assert_eq!(members, BTreeMap::from([("file/web:1/tcp".to_owned(), web)]));
     let certificate =
         shop.resources.iter().find(|resource| resource.id.kind == Kind::Certificate).expect("there is one");
     assert_eq!(certificate.secrets.len(), 1);
@@ -106,6 +106,7 @@ fn routes_of_a_file_are_tried_exact_first_then_expressions_then_the_longest_pref
     assert_eq!(headers, ["x-env", "x-any"]);
     let State::Live(Body::Fragment(body)) = loaded.state else { panic!("not live") };
     assert_eq!(body.actions[0].to_https, Some(ToHttps { status: 308, port: 8443 }));
+    assert_eq!(body.actions[3].to_https, Some(ToHttps { status: 302, port: 443 }));
 }
 
 #[test]
@@ -114,16 +115,16 @@ fn every_fault_is_named_with_its_place() {
         r#"
 listeners: [{port: 8080}, {port: 0}, {port: 8080}, {port: 53, transport: udp}]
 certificates: [{name: a, chain: none.pem, key: shop.key}, {name: b, chain: shop.pem, key: none.key}]
-pools: [{name: web, members: ["10.0.0.1"]}, {name: both}, {name: dns, dns: x}]
+pools: [{name: web, members: ["10.0.0.1"]}, {name: both}, {name: dns, dns: {host: "*.io", port: 1}}]
 hosts:
-  - {host: a.io, routes: [{pool: nope}, {pool: web, respond: 404}, {respond: 404, retries: 1}, {exact: /a, prefix: /b, respond: 404}]}
-  - {host: "a b", routes: []}
-  - {host: b.io, listeners: [9], routes: []}
-  - {host: c.io, passthrough: web}
-  - {host: d.io, redirectToHttps: true}
-  - {host: e.io, routes: [{prefix: x, respond: 404}]}
-  - {host: e.io}
-  - {host: f.io, certificates: [z]}
+  - {domain: a.io, routes: [{forward: nope}, {forward: web, respond: 404}, {respond: 404, retries: 1}, {path: /a}]}
+  - {domain: "a b", routes: []}
+  - {domain: b.io, listeners: [9], routes: []}
+  - {domain: c.io, passthrough: web}
+  - {domain: d.io, redirectToHttps: true}
+  - {domain: e.io, routes: [{path: x, respond: 404}]}
+  - {domain: e.io}
+  - {domain: f.io, certificates: [z]}
 "#,
     )
     .expect_err("full of errors");
@@ -135,12 +136,12 @@ hosts:
         "certificates[1].key: none.key",
         "pools[0].members[0]: \"10.0.0.1\"",
         "pools[1]: exactly one of members and dns",
-        "pools[2].dns: \"x\"",
-        "hosts[0].routes[0].pool: there is no pool \"nope\"",
-        "hosts[0].routes[1]: exactly one of pool",
+        "pools[2]: members.dns.host: \"*.io\"",
+        "hosts[0].routes[0].forward: there is no pool \"nope\"",
+        "hosts[0].routes[1]: exactly one of forward",
         "hosts[0].routes[2]: rewrite, host,",
-        "hosts[0].routes[3]: at most one of exact",
-        "hosts[1].host: \"a b\"",
+        "hosts[0].routes[3]: exactly one of forward",
+        "hosts[1].domain: \"a b\"",
         "hosts[2].listeners: no listener with port 9",
         "hosts[3]: no listener can serve this host",
         "hosts[4].redirectToHttps: there is no tls listener",

@@ -22,36 +22,55 @@ fn run(seed: u64) -> Result<u64, String> {
     })
 }
 
+/// Runs seeds on two threads; gives the messages that were carried and what failed.
+fn run_all(seeds: std::ops::Range<u64>) -> (u64, Vec<String>) {
+    let half = seeds.start + (seeds.end - seeds.start) / 2;
+    let work = |seeds: std::ops::Range<u64>| {
+        let (mut messages, mut failed) = (0, Vec::new());
+        for seed in seeds {
+            match run(seed) {
+                Ok(carried) => messages += carried,
+                Err(why) => failed.push(format!("seed {seed}: {why}")),
+            }
+            if failed.len() == 3 {
+                break;
+            }
+        }
+        (messages, failed)
+    };
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| work(half..seeds.end));
+        let (messages, mut failed) = work(seeds.start..half);
+        let (more, others) = second.join().unwrap();
+        failed.extend(others);
+        (messages + more, failed)
+    })
+}
+
 #[test]
 fn whatever_goes_wrong_every_agent_comes_to_hold_what_is_desired_and_never_goes_back() {
     let seeds = match number("SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SIM_SEEDS").unwrap_or(1_000),
     };
-    let (mut messages, count) = (0, seeds.clone().count());
-    let mut failed = Vec::new();
-    for seed in seeds {
-        match run(seed) {
-            Ok(carried) => messages += carried,
-            Err(why) => failed.push(format!("seed {seed}: {why}")),
-        }
-        if failed.len() == 5 {
-            break;
-        }
-    }
-    assert!(
-        failed.is_empty(),
-        "{}\nrun one again: SIM_SEED=N cargo test -p e2e --test simulation",
-        failed.join("\n")
-    );
+    let count = seeds.end - seeds.start;
+    let (messages, failed) = run_all(seeds);
+    assert!(failed.is_empty(), "{}\nrun one again: SIM_SEED=N cargo test -p e2e --test simulation", failed.join("\n"));
     println!("{count} seeds, {messages} messages carried, nothing lost");
-    assert!(messages > 100 * count as u64, "so few messages prove nothing: {messages}");
+    assert!(messages > 100 * count, "so few messages prove nothing: {messages} in {count} seeds");
 }
 
 #[test]
 fn a_configuration_that_takes_long_never_holds_back_members() {
-    for seed in 0..20 {
+    for seed in number("SIM_SEED").map_or(0..20, |seed| seed..seed + 1) {
         Simulation::new(seed).members_pass_a_stuck_reload().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+#[test]
+fn what_an_agent_refused_for_good_is_not_sent_to_it_again() {
+    for seed in 0..20 {
+        Simulation::new(seed).refused_bytes_stay_refused().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }
 

@@ -9,6 +9,7 @@ pub mod digest;
 mod file;
 mod follower;
 pub mod members;
+pub mod mutants;
 pub mod record;
 mod replay;
 mod transactions;

@@ -35,7 +35,7 @@ pub async fn run(options: &Run, arguments: &[String]) -> anyhow::Result<()> {
     let result = loop {
         let began = Instant::now();
         match start(arguments, &socket) {
-            Ok(mut worker) => tokio::select! {
+            Ok((mut worker, _pipe)) => tokio::select! {
                 status = worker.wait() => match status {
                     Ok(status) => tracing::error!(%status, "the worker ended and is started again"),
                     Err(error) => tracing::error!(%error, "the worker was lost and is started again"),
@@ -65,13 +65,16 @@ pub async fn run(options: &Run, arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// Starts the worker: the same command line with `worker` in place of `run`, and the keeper's socket.
-fn start(arguments: &[String], keeper: &Path) -> io::Result<Child> {
+fn start(arguments: &[String], keeper: &Path) -> io::Result<(Child, Option<tokio::process::ChildStdin>)> {
     // The very program that runs here, even if its file was replaced or removed since.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("scalwsd").arg("worker").args(arguments.iter().filter(|a| *a != "--supervised"));
     // The pipe ends with this process, whatever ends it.
     command.arg("--keeper").arg(keeper).arg("--supervised").stdin(Stdio::piped()).kill_on_drop(true);
-    command.spawn()
+    let mut child = command.spawn()?;
+    // Waiting for a child closes its standard input, unless somebody else holds it.
+    let pipe = child.stdin.take();
+    Ok((child, pipe))
 }
 
 async fn end(worker: &mut Child, limit: Duration) -> anyhow::Result<()> {

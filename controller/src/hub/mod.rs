@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use config::{ObjectRef, ResourceId};
 use journal::Digest;
+use journal::mutants::{self, Mutant};
 use push::fleet::{Fleet, FleetChange, Published};
 use push::grpc::SharedFleet;
 use serde_json::{Value, json};
@@ -165,6 +166,9 @@ impl Hub {
     /// Takes resources that killed a proxy out of the desired state. Gives whether it changed.
     pub fn condemn(&self, name: &FleetName, leaves: &[Digest]) -> bool {
         let Some(fleet) = self.fleets.get(name) else { return false };
+        if mutants::active(Mutant::PoisonIsNotSetAside) {
+            return false;
+        }
         self.tell(|report| {
             let change = fleet.with(|fleet| condemned::condemn(fleet, leaves));
             if change.puts.is_empty() && change.removes.is_empty() {

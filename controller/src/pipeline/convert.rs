@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use config::{Resource, ResourceId, SecretDigest};
+use journal::mutants::{self, Mutant};
 use journal::{Digest, Key};
 use push::Secret;
 use push::fleet::{FleetChange, Item};
@@ -33,7 +34,7 @@ fn digest(digest: &SecretDigest) -> Option<Digest> {
 pub fn change(delta: FleetDelta) -> FleetChange {
     FleetChange {
         puts: delta.puts.into_iter().map(item).collect(),
-        removes: delta.removes.iter().map(key).collect(),
+        removes: delta.removes.iter().filter(|_| !mutants::active(Mutant::RemovalIsLost)).map(key).collect(),
         secrets: delta
             .secrets_added
             .into_iter()

@@ -2,11 +2,11 @@
 
 /// SplitMix64 (Steele, Lea, Flood, 2014): small, and the same on every machine.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
     /// Everything that is thrown follows from the seed.
-    pub fn new(seed: u64) -> Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1))
     }
 
@@ -19,22 +19,22 @@ impl Dice {
     }
 
     /// A number below `n`, which is not 0.
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
     /// A place in a list of this length.
-    pub fn index(&mut self, len: usize) -> usize {
+    pub(crate) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len.max(1) as u64)).unwrap_or_default()
     }
 
     /// True once in `n` times; never for 0.
-    pub fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         n > 0 && self.below(n) == 0
     }
 
     /// One of several.
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.index(of.len())]
     }
 }

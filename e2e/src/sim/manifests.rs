@@ -1,7 +1,7 @@
 //! Random objects of a small, crowded cluster with two fleets, and the ones that nobody ever touches.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use config::ObjectRef;
 use serde_json::{Value, json};
@@ -10,32 +10,32 @@ use translate::{FleetName, FleetSettings, Object, Settings};
 use super::dice::Dice;
 
 /// The objects of a cluster.
-pub type Objects = BTreeMap<ObjectRef, Arc<Object>>;
+pub(crate) type Objects = BTreeMap<ObjectRef, Arc<Object>>;
 
 /// Namespaces whose Ingresses use the class of the first fleet, and of the second. They never mix, so a name of the
 /// other fleet's namespaces in an agent is a leak.
-pub const NAMESPACES: [[&str; 2]; 2] = [["a-1", "a-2"], ["b-1", "b-2"]];
+pub(crate) const NAMESPACES: [[&str; 2]; 2] = [["a-1", "a-2"], ["b-1", "b-2"]];
 /// A Service whose routes kill the simulated proxy while it loads them.
-pub const DEADLY: &str = "deadly";
+pub(crate) const DEADLY: &str = "deadly";
 /// A Service whose routes the simulated proxy cannot build.
-pub const UNBUILT: &str = "unbuilt";
+pub(crate) const UNBUILT: &str = "unbuilt";
 /// The Ingress of every namespace that nobody edits or deletes.
-pub const KEPT: &str = "kept";
+pub(crate) const KEPT: &str = "kept";
 
 /// The fleets, in the order of [`NAMESPACES`].
-pub fn fleets() -> [FleetName; 2] {
+pub(crate) fn fleets() -> [FleetName; 2] {
     [Settings::local(80, 443).default_fleet, FleetName::new("edge", "second")]
 }
 
 /// Settings with both fleets.
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let mut settings = Settings::local(80, 443);
     settings.fleets.insert(fleets()[1].clone(), FleetSettings { http_port: 8080, https_port: 8443 });
     settings
 }
 
 /// What is there at the start and stays.
-pub fn first() -> Objects {
+pub(crate) fn first() -> Objects {
     let mut objects = Objects::new();
     put(&mut objects, class());
     for (fleet, namespaces) in NAMESPACES.iter().enumerate() {
@@ -53,7 +53,7 @@ pub fn first() -> Objects {
 }
 
 /// One edit: a few objects come, change or go.
-pub fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool) {
+pub(crate) fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool) {
     for _ in 0..1 + dice.below(4) {
         let fleet = dice.index(2);
         let namespace = *dice.pick(&NAMESPACES[fleet]);
@@ -72,7 +72,8 @@ pub fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool) {
                 secret(namespace, &name, dice.index(3))
             }
             _ => {
-                let (kind, prefix) = *dice.pick(&[("Ingress", "i"), ("Service", "s"), ("EndpointSlice", "s"), ("Secret", "t")]);
+                let (kind, prefix) =
+                    *dice.pick(&[("Ingress", "i"), ("Service", "s"), ("EndpointSlice", "s"), ("Secret", "t")]);
                 let name = name(prefix, dice);
                 objects.remove(&ObjectRef { kind: kind.to_owned(), namespace: namespace.to_owned(), name });
                 continue;
@@ -83,7 +84,7 @@ pub fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool) {
 }
 
 /// An edit whose only effect is new members for a Service that is always referred to.
-pub fn move_kept(dice: &mut Dice, objects: &mut Objects, namespace: &str) {
+pub(crate) fn move_kept(dice: &mut Dice, objects: &mut Objects, namespace: &str) {
     put(objects, slice(namespace, "kept", &[json!(format!("10.0.1.{}", 1 + dice.below(200)))]));
 }
 
@@ -155,19 +156,15 @@ fn slice(namespace: &str, service: &str, addresses: &[Value]) -> Value {
 
 /// A TLS Secret with one of three pairs, which all cover every host of the simulation.
 fn secret(namespace: &str, name: &str, content: usize) -> Value {
-    static PAIRS: OnceLock<Vec<(String, String)>> = OnceLock::new();
-    let pairs = PAIRS.get_or_init(|| (0..3).map(|_| pair()).collect());
-    let (chain, key) = &pairs[content];
+    let (chain, key) = PAIRS[content];
     json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": name, "namespace": namespace}, "stringData": {"tls.crt": chain, "tls.key": key}})
 }
 
-fn pair() -> (String, String) {
-    let mut names: Vec<String> = ["a-1", "a-2", "b-1", "b-2"].map(|n| format!("kept.{n}.example")).to_vec();
-    for fleet in ["a", "b"] {
-        names.extend(["h1.example", "h2.example", "*.example"].map(|host| format!("{host}.{fleet}")));
-    }
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("ring makes P-256 keys");
-    let made = rcgen::CertificateParams::new(names).and_then(|params| params.self_signed(&key));
-    (made.expect("a self-signed certificate").pem(), key.serialize_pem())
-}
+/// Three self-signed certificates with their keys, made once for the simulation (`openssl req -x509`) and used nowhere
+/// else. Files, because a key made at run time would differ from run to run, and so would everything that follows.
+const PAIRS: [(&str, &str); 3] = [
+    (include_str!("pairs/0.crt"), include_str!("pairs/0.key")),
+    (include_str!("pairs/1.crt"), include_str!("pairs/1.key")),
+    (include_str!("pairs/2.crt"), include_str!("pairs/2.key")),
+];

@@ -14,11 +14,11 @@ mod proxy;
 
 use std::collections::BTreeMap;
 
+use push::Version;
 use push::server_session::{self, Agent, Role, ServerSession};
 
-pub use dice::Dice;
-pub use faults::Faults;
-
+use dice::Dice;
+use faults::Faults;
 use manifests::{NAMESPACES, Objects};
 use node::Node;
 use plane::{Controller, List};
@@ -50,7 +50,6 @@ impl Simulation {
     pub fn new(seed: u64) -> Simulation {
         let mut dice = Dice::new(seed);
         let faults = Faults::of(&mut dice);
-        let faults = Faults::only(std::env::var("SIM_ONLY").ok(), faults);
         let mut readings = Readings::default();
         let nodes = (0..4).map(|number| Node::new(number / 2, number, &mut readings)).collect();
         let poison = dice.one_in(3);
@@ -153,9 +152,9 @@ impl Simulation {
     /// One turn of everything that can move. Gives whether anything did.
     fn turn(&mut self) -> bool {
         let mut busy = false;
-        for (number, controller) in &mut self.controllers {
+        for controller in self.controllers.values_mut() {
             if !controller.is_open() {
-                if self.dice.one_in(4) {
+                if self.dice.one_in(8) {
                     controller.list(self.now, &mut self.dice, &self.objects, List::Whole);
                 }
                 // The source shows changes while its first list is not complete.
@@ -165,7 +164,6 @@ impl Simulation {
                 controller.watch(&mut self.dice, &self.objects);
                 busy = true;
             }
-            let _ = number;
         }
         for at in 0..self.nodes.len() {
             busy |= self.turn_node(at);
@@ -199,7 +197,9 @@ impl Simulation {
                 }
             }
             if stream.server.deadline().is_some_and(|at| now >= at) {
-                events.extend(controller.with(&fleet, |fleet| stream.server.step(now, server_session::Input::Tick, fleet)));
+                events.extend(
+                    controller.with(&fleet, |fleet| stream.server.step(now, server_session::Input::Tick, fleet)),
+                );
             }
             if !dice.one_in(3)
                 && let Some(message) = stream.up.pop_front()
@@ -208,7 +208,9 @@ impl Simulation {
                 let input = server_session::Input::Received(message);
                 events.extend(controller.with(&fleet, |fleet| stream.server.step(now, input, fleet)));
             }
-            events.extend(controller.with(&fleet, |fleet| stream.server.step(now, server_session::Input::FleetChanged, fleet)));
+            events.extend(
+                controller.with(&fleet, |fleet| stream.server.step(now, server_session::Input::FleetChanged, fleet)),
+            );
             let mut reported = None;
             for event in events {
                 reported = reported.max(controller.event(&fleet, &node.name, event));
@@ -289,6 +291,39 @@ impl Simulation {
         }
     }
 
+    /// A configuration that one proxy refuses for good is sent to it once, and the next one that it can use is taken.
+    ///
+    /// # Errors
+    /// What differs in the end. Panics when the refused bytes come again.
+    pub fn refused_bytes_stay_refused(&mut self) -> Result<(), String> {
+        self.settle(120_000)?;
+        let fleet = manifests::fleets()[0].clone();
+        self.nodes[0].proxy.refuses = true;
+        self.change(&fleet);
+        let end = self.now + 30_000;
+        while self.now < end {
+            self.now += 5;
+            self.turn();
+        }
+        self.nodes[0].proxy.refuses = false;
+        self.change(&fleet);
+        self.settle(120_000)
+    }
+
+    /// Edits until the desired configuration of a fleet is another one.
+    fn change(&mut self, fleet: &translate::FleetName) {
+        let before = self.desired(fleet);
+        while self.desired(fleet) == before {
+            manifests::edit(&mut self.dice, &mut self.objects, false);
+            self.now += 5;
+            self.turn();
+        }
+    }
+
+    fn desired(&self, fleet: &translate::FleetName) -> Version {
+        self.controllers[&self.leader].with(fleet, |fleet| fleet.version())
+    }
+
     fn difference(&mut self) -> Option<String> {
         let controller = self.controllers.get(&self.leader)?;
         if !controller.has_seen(&self.objects) {
@@ -310,19 +345,20 @@ impl Simulation {
     /// When it does not within five seconds.
     pub fn members_pass_a_stuck_reload(&mut self) -> Result<(), String> {
         self.settle(120_000)?;
-        let namespace = NAMESPACES[0][0];
+        let (namespace, fleet) = (NAMESPACES[0][0], manifests::fleets()[0].clone());
         self.nodes[0].reload_ms = 9_000;
-        manifests::edit(&mut self.dice, &mut self.objects, false);
-        let start = self.now;
-        let mut moved_at = None;
-        while self.now < start + 8_000 {
+        self.change(&fleet);
+        let reload = self.now + 1_000;
+        while self.now < reload {
             self.now += 5;
-            if moved_at.is_none() && self.now > start + 1_000 {
-                manifests::move_kept(&mut self.dice, &mut self.objects, namespace);
-                moved_at = Some(self.now);
-            }
             self.turn();
-            if moved_at.is_some_and(|at| self.nodes[0].members_changed_at > at) {
+        }
+        manifests::move_kept(&mut self.dice, &mut self.objects, namespace);
+        while self.now < reload + 5_000 {
+            self.now += 5;
+            self.turn();
+            assert!(self.nodes[0].applied() != Some(self.desired(&fleet)), "the reload was not stuck");
+            if self.nodes[0].members_changed_at >= reload {
                 return Ok(());
             }
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use journal::{Digest, Key};
 use proto::v1::{AgentMessage, ControllerMessage};
 use push::Version;
-use push::agent_session::{self as session, AgentSession, Holdings, Timings};
+use push::agent_session::{self as session, AgentSession, Timings};
 use push::server_session::ServerSession;
 use translate::FleetName;
 
@@ -25,38 +25,38 @@ const COMPARE_MS: u64 = 60_000;
 const HELLO_MS: u64 = 2_000;
 
 /// A stream to one of the controllers, with the session at its other end.
-pub struct Stream {
+pub(crate) struct Stream {
     /// Which controller.
-    pub controller: u64,
+    pub(crate) controller: u64,
     /// The controller's session.
-    pub server: ServerSession,
+    pub(crate) server: ServerSession,
     session: AgentSession,
     /// On their way to the agent.
-    pub down: VecDeque<ControllerMessage>,
+    pub(crate) down: VecDeque<ControllerMessage>,
     /// On their way to the controller.
-    pub up: VecDeque<AgentMessage>,
+    pub(crate) up: VecDeque<AgentMessage>,
     /// Half open: whatever is sent is lost, and nobody is told.
-    pub dead_link: bool,
+    pub(crate) dead_link: bool,
     /// The agent does not read before this time.
-    pub reads_from: u64,
+    pub(crate) reads_from: u64,
     close: Option<session::Close>,
 }
 
 /// A pod.
-pub struct Node {
+pub(crate) struct Node {
     /// Its fleet, by number.
-    pub fleet: usize,
+    pub(crate) fleet: usize,
     /// Its name and UID.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     core: AgentCore,
     volume: Volume,
     /// Its proxy.
-    pub proxy: Proxy,
+    pub(crate) proxy: Proxy,
     /// Its stream, if it has one.
-    pub stream: Option<Stream>,
+    pub(crate) stream: Option<Stream>,
     answers: VecDeque<(u64, Input)>,
     /// When it may connect again.
-    pub connect_at: u64,
+    pub(crate) connect_at: u64,
     /// Since when a stream waits for its Hello.
     waiting: Option<(u64, u64, ServerSession)>,
     boots: u64,
@@ -68,16 +68,16 @@ pub struct Node {
     /// Roots that it refused for good, with how often a transfer to them came afterwards.
     refused: BTreeMap<Digest, u64>,
     /// How long a reload takes.
-    pub reload_ms: u64,
+    pub(crate) reload_ms: u64,
     /// When its members were last changed.
-    pub members_changed_at: u64,
+    pub(crate) members_changed_at: u64,
     /// When its agent, which ended, is started again.
     starts_at: Option<u64>,
 }
 
 impl Node {
     /// A pod with an empty volume.
-    pub fn new(fleet: usize, number: usize, readings: &mut Readings) -> Node {
+    pub(crate) fn new(fleet: usize, number: usize, readings: &mut Readings) -> Node {
         let (core, effects) = AgentCore::open(VolumeImage::default(), "boot-0");
         let mut node = Node {
             fleet,
@@ -107,32 +107,32 @@ impl Node {
     }
 
     /// The name of its fleet.
-    pub fn fleet_name(&self) -> FleetName {
+    pub(crate) fn fleet_name(&self) -> FleetName {
         super::manifests::fleets()[self.fleet].clone()
     }
 
     /// What it applied last.
-    pub fn applied(&self) -> Option<Version> {
+    pub(crate) fn applied(&self) -> Option<Version> {
         self.applied
     }
 
     /// Makes writes fail, or work again.
-    pub fn set_full(&mut self, full: bool) {
+    pub(crate) fn set_full(&mut self, full: bool) {
         self.volume.full = full;
     }
 
     /// A new stream; Hello follows when the agent is ready for it.
-    pub fn connect(&mut self, now: u64, controller: u64, server: ServerSession) {
+    pub(crate) fn connect(&mut self, now: u64, controller: u64, server: ServerSession) {
         self.waiting = Some((now, controller, server));
     }
 
     /// Whether it could open a stream now.
-    pub fn may_connect(&self, now: u64) -> bool {
+    pub(crate) fn may_connect(&self, now: u64) -> bool {
         self.stream.is_none() && self.waiting.is_none() && self.starts_at.is_none() && now >= self.connect_at
     }
 
     /// The stream ends for both sides.
-    pub fn cut(&mut self, now: u64, wait: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
+    pub(crate) fn cut(&mut self, now: u64, wait: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
         self.waiting = None;
         self.connect_at = now + wait;
         if self.stream.take().is_some() {
@@ -141,7 +141,7 @@ impl Node {
     }
 
     /// The agent dies and starts again on its volume.
-    pub fn crash(&mut self, now: u64, dice: &mut Dice, readings: &mut Readings) {
+    pub(crate) fn crash(&mut self, now: u64, dice: &mut Dice, readings: &mut Readings) {
         self.boots += 1;
         (self.stream, self.waiting) = (None, None);
         self.answers.clear();
@@ -155,7 +155,7 @@ impl Node {
     }
 
     /// The proxy dies and starts again; answers of its last life never come.
-    pub fn crash_proxy(&mut self, now: u64, readings: &mut Readings) {
+    pub(crate) fn crash_proxy(&mut self, now: u64, readings: &mut Readings) {
         self.proxy.start(&self.volume, readings);
         self.answers.retain(|(_, input)| {
             !matches!(
@@ -173,7 +173,7 @@ impl Node {
     }
 
     /// When it next does something by itself.
-    pub fn next_at(&self) -> u64 {
+    pub(crate) fn next_at(&self) -> u64 {
         let answers = self.answers.iter().map(|(at, _)| *at).min();
         let hello = self.waiting.as_ref().map(|(at, ..)| at + HELLO_MS);
         let stream = self.stream.as_ref().and_then(|s| s.session.deadline());
@@ -190,7 +190,7 @@ impl Node {
     }
 
     /// One turn. Gives whether anything happened.
-    pub fn turn(&mut self, now: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) -> bool {
+    pub(crate) fn turn(&mut self, now: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) -> bool {
         if let Some(at) = self.starts_at {
             if now >= at {
                 self.starts_at = None;
@@ -277,7 +277,6 @@ impl Node {
     }
 
     fn converse(&mut self, now: u64, input: session::Input, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
-        if std::env::var("SIM_TRACE").is_ok_and(|n| *n == *self.name) { eprintln!("{now} {} session {input:?}", self.name); }
         let Some(stream) = &mut self.stream else { return };
         let mut inputs = Vec::new();
         for effect in stream.session.step(now, input, &self.core) {
@@ -301,7 +300,6 @@ impl Node {
         if self.starts_at.is_some() {
             return;
         }
-        if std::env::var("SIM_TRACE").is_ok_and(|n| *n == *self.name) { eprintln!("{now} {} input {input:?}", self.name); }
         let effects = self.core.step(input);
         self.perform(now, effects, dice, faults, readings);
     }
@@ -310,7 +308,6 @@ impl Node {
     fn perform(&mut self, now: u64, effects: Vec<Effect>, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
         let mut failed: BTreeSet<File> = BTreeSet::new();
         for effect in effects {
-            if std::env::var("SIM_TRACE").is_ok_and(|n| *n == *self.name) { eprintln!("{now} {} effect {effect:?}", self.name); }
             if effect.file().is_some_and(|file| failed.contains(&file)) {
                 continue;
             }
@@ -431,13 +428,31 @@ impl Node {
     }
 
     /// Where it stands, for a report of what did not agree.
-    pub fn describe(&self) -> String {
-        let stream = self.stream.as_ref().map(|s| (s.controller, s.server.closed(), s.server.applied(), s.down.len(), s.up.len(), s.close.as_ref(), s.session.deadline(), s.server.deadline()));
-        format!("settled {}, {} answers, stream {stream:?}, waiting {}, {} proxy deaths, connects at {}", self.core.is_settled(), self.answers.len(), self.waiting.is_some(), self.proxy.deaths, self.connect_at)
+    pub(crate) fn describe(&self) -> String {
+        let stream = self.stream.as_ref().map(|s| {
+            (
+                s.controller,
+                s.server.closed(),
+                s.server.applied(),
+                s.down.len(),
+                s.up.len(),
+                s.close.as_ref(),
+                s.session.deadline(),
+                s.server.deadline(),
+            )
+        });
+        format!(
+            "settled {}, {} answers, stream {stream:?}, waiting {}, {} proxy deaths, connects at {}",
+            self.core.is_settled(),
+            self.answers.len(),
+            self.waiting.is_some(),
+            self.proxy.deaths,
+            self.connect_at
+        )
     }
 
     /// Why it does not hold what is desired; nothing when it does.
-    pub fn difference(&mut self, fleet: &mut push::fleet::Fleet) -> Option<String> {
+    pub(crate) fn difference(&mut self, fleet: &mut push::fleet::Fleet) -> Option<String> {
         let facts = self.core.facts();
         if facts.applied.map(|(version, _)| version) != Some(fleet.version()) {
             return Some(format!("{} is at {:?}, not at {}", self.name, facts.applied, fleet.version()));
@@ -457,7 +472,7 @@ impl Node {
             return Some(format!("the proxy of {} does not have the members that its agent holds", self.name));
         }
         let named = named_secrets(self.core.config().resources().values().flat_map(|stored| stored.secrets.iter()));
-        if !self.volume.keys.keys().copied().eq(named.into_iter()) {
+        if !self.volume.keys.keys().copied().eq(named) {
             return Some(format!("{} has other key files than its configuration names", self.name));
         }
         None

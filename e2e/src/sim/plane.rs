@@ -19,21 +19,21 @@ use super::dice::Dice;
 use super::manifests::{self, Objects};
 
 /// One controller.
-pub struct Controller {
+pub(crate) struct Controller {
     /// Its fleets.
-    pub hub: Hub,
+    pub(crate) hub: Hub,
     gate: Gate,
     translator: Translator,
     /// What its source has shown it.
     seen: Objects,
     /// What it is.
-    pub role: Role,
+    pub(crate) role: Role,
     opened: bool,
 }
 
 /// What a list gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
+pub(crate) enum List {
     /// Everything that is there.
     Whole,
     /// A random part, less than half.
@@ -44,7 +44,7 @@ pub enum List {
 
 impl Controller {
     /// A controller that has seen nothing yet. `before` is what was in force when the last one ran.
-    pub fn new(epoch: u64, before: usize) -> Controller {
+    pub(crate) fn new(epoch: u64, before: usize) -> Controller {
         Controller {
             hub: Hub::new(manifests::fleets(), epoch),
             gate: Gate::new(Before { objects: before }, false),
@@ -56,27 +56,27 @@ impl Controller {
     }
 
     /// How many objects are in force.
-    pub fn in_force(&self) -> usize {
+    pub(crate) fn in_force(&self) -> usize {
         self.gate.objects()
     }
 
     /// Whether something is held back by the shrink guard.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.gate.held().is_some()
     }
 
     /// Whether the first world is published.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.gate.is_open()
     }
 
     /// Whether the source has shown it everything.
-    pub fn has_seen(&self, objects: &Objects) -> bool {
+    pub(crate) fn has_seen(&self, objects: &Objects) -> bool {
         self.seen == *objects
     }
 
     /// The source lists.
-    pub fn list(&mut self, now: u64, dice: &mut Dice, objects: &Objects, list: List) {
+    pub(crate) fn list(&mut self, now: u64, dice: &mut Dice, objects: &Objects, list: List) {
         let listed: Objects = match list {
             List::Whole => objects.clone(),
             List::Empty => Objects::new(),
@@ -89,9 +89,11 @@ impl Controller {
     }
 
     /// The source shows a part of what changed, in no particular order: kinds are watched apart.
-    pub fn watch(&mut self, dice: &mut Dice, objects: &Objects) {
+    pub(crate) fn watch(&mut self, dice: &mut Dice, objects: &Objects) {
         let mut changes = changes(&self.seen, objects);
-        changes.retain(|_| !dice.one_in(3));
+        // Before the first list a source has little to show.
+        let rare = if self.is_open() { 1 } else { 8 };
+        changes.retain(|_| !dice.one_in(3) && dice.one_in(rare));
         for change in &changes {
             match change {
                 Change::Put(object) => drop(self.seen.insert(object.reference(), Arc::clone(object))),
@@ -124,7 +126,7 @@ impl Controller {
     }
 
     /// Does with an event of a session what the shipped sessions do. Gives an epoch that an agent reported.
-    pub fn event(&mut self, fleet: &FleetName, agent: &str, event: Event) -> Option<u64> {
+    pub(crate) fn event(&mut self, fleet: &FleetName, agent: &str, event: Event) -> Option<u64> {
         match event {
             Event::Hello(facts) => {
                 self.hub.condemn(fleet, &facts.condemned);
@@ -148,13 +150,13 @@ impl Controller {
     }
 
     /// One step with a fleet.
-    pub fn with<T>(&self, fleet: &FleetName, step: impl FnOnce(&mut Fleet) -> T) -> T {
+    pub(crate) fn with<T>(&self, fleet: &FleetName, step: impl FnOnce(&mut Fleet) -> T) -> T {
         self.hub.fleet(fleet).expect("both fleets are declared").with(step)
     }
 
     /// Why the desired state is not what a cold start on these objects gives; nothing when it is. What is condemned is
     /// left aside on both sides.
-    pub fn differs_from_cold_start(&self, objects: &Objects) -> Option<String> {
+    pub(crate) fn differs_from_cold_start(&self, objects: &Objects) -> Option<String> {
         let mut world = translate::World::new(manifests::settings());
         objects.values().for_each(|object| world.apply(&Change::Put(Arc::clone(object))));
         let cold = translate::translate(&world);
@@ -167,7 +169,8 @@ impl Controller {
                     wants.iter().filter(|(k, b)| fleet.is_condemned(&leaf(k, b))).map(|(k, _)| k.clone()).collect();
                 let has = fleet.resources().filter(|(key, _)| !condemned.contains(key));
                 let has: BTreeMap<Key, Bytes> = has.map(|(key, body)| (key.clone(), body.clone())).collect();
-                let wants: BTreeMap<Key, Bytes> = wants.into_iter().filter(|(key, _)| !condemned.contains(key)).collect();
+                let wants: BTreeMap<Key, Bytes> =
+                    wants.into_iter().filter(|(key, _)| !condemned.contains(key)).collect();
                 let differs = |key: &&Key| has.get(*key) != wants.get(*key);
                 let first = has.keys().chain(wants.keys()).find(differs);
                 first.map(|key| format!("fleet {name}: {key} is not what a cold start gives"))

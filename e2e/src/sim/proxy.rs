@@ -14,18 +14,18 @@ use super::manifests::{DEADLY, UNBUILT};
 
 /// The files of a volume.
 #[derive(Clone, Debug, Default)]
-pub struct Volume {
+pub(crate) struct Volume {
     config: Vec<u8>,
     members: Vec<u8>,
     /// The key files.
-    pub keys: BTreeMap<Digest, Bytes>,
+    pub(crate) keys: BTreeMap<Digest, Bytes>,
     /// Whether writes find no room.
-    pub full: bool,
+    pub(crate) full: bool,
 }
 
 impl Volume {
     /// What an agent finds when it starts.
-    pub fn image(&self) -> VolumeImage {
+    pub(crate) fn image(&self) -> VolumeImage {
         VolumeImage {
             config: self.config.clone(),
             members: self.members.clone(),
@@ -41,7 +41,7 @@ impl Volume {
     }
 
     /// Writes half of an append, as a death in the middle leaves it.
-    pub fn tear(&mut self, effect: &Effect) {
+    pub(crate) fn tear(&mut self, effect: &Effect) {
         if let Effect::Append { file, lines } = effect {
             let half = lines.len() / 2;
             self.file(*file).extend_from_slice(&lines[..half]);
@@ -49,7 +49,7 @@ impl Volume {
     }
 
     /// Does an effect on files: whether it worked, or nothing if it is none.
-    pub fn perform(&mut self, effect: &Effect) -> Option<bool> {
+    pub(crate) fn perform(&mut self, effect: &Effect) -> Option<bool> {
         let full = self.full;
         match effect {
             Effect::WriteKey { .. } | Effect::Append { .. } | Effect::Replace { .. } if full => Some(false),
@@ -81,22 +81,22 @@ impl Volume {
 
 /// What a body names and does, read once for each leaf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// The resources it names.
-    pub names: Vec<Key>,
+    pub(crate) names: Vec<Key>,
     /// Loading it kills the proxy.
-    pub deadly: bool,
+    pub(crate) deadly: bool,
     /// The proxy cannot build it.
-    pub unbuilt: bool,
+    pub(crate) unbuilt: bool,
 }
 
 /// Readings by leaf.
 #[derive(Debug, Default)]
-pub struct Readings(BTreeMap<Digest, Arc<Reading>>);
+pub(crate) struct Readings(BTreeMap<Digest, Arc<Reading>>);
 
 impl Readings {
     /// Reads a resource with the code that the real proxy loads it with.
-    pub fn of(&mut self, key: &Key, body: &Bytes) -> Arc<Reading> {
+    pub(crate) fn of(&mut self, key: &Key, body: &Bytes) -> Arc<Reading> {
         let leaf = digest::leaf(key, body);
         Arc::clone(self.0.entry(leaf).or_insert_with(|| Arc::new(read(key, body))))
     }
@@ -134,17 +134,19 @@ fn read(key: &Key, body: &Bytes) -> Reading {
 
 /// A `scalwsd` as far as the agent sees it.
 #[derive(Clone, Debug, Default)]
-pub struct Proxy {
+pub(crate) struct Proxy {
     starts: u64,
     journal: Option<String>,
     commit: u64,
     /// What it runs.
-    pub state: BTreeMap<Key, Bytes>,
+    pub(crate) state: BTreeMap<Key, Bytes>,
     /// Its member sets.
-    pub sets: BTreeMap<Arc<str>, MemberSet>,
+    pub(crate) sets: BTreeMap<Arc<str>, MemberSet>,
     not_live: Vec<NotLive>,
+    /// Whether it refuses every configuration as a whole.
+    pub(crate) refuses: bool,
     /// How often it died while it loaded something.
-    pub deaths: u64,
+    pub(crate) deaths: u64,
 }
 
 impl Proxy {
@@ -157,7 +159,7 @@ impl Proxy {
     }
 
     /// Starts on the accepted state of the volume, without agent or controller.
-    pub fn start(&mut self, volume: &Volume, readings: &mut Readings) {
+    pub(crate) fn start(&mut self, volume: &Volume, readings: &mut Readings) {
         self.starts += 1;
         let replay = Replay::of(&volume.config);
         self.state = replay.resources.iter().map(|(key, stored)| (key.clone(), stored.body.clone())).collect();
@@ -178,7 +180,7 @@ impl Proxy {
     }
 
     /// `GET /v1/config`.
-    pub fn config(&self) -> ConfigAnswer {
+    pub(crate) fn config(&self) -> ConfigAnswer {
         ConfigAnswer {
             start: format!("start-{}", self.starts),
             version: "simulated".to_owned(),
@@ -224,13 +226,16 @@ impl Proxy {
     ///
     /// # Errors
     /// `Gone` when it died on something deadly.
-    pub fn reload(
+    pub(crate) fn reload(
         &mut self,
         volume: &Volume,
         readings: &mut Readings,
         journal: &str,
         commit: u64,
     ) -> Result<ReloadAnswer, CallError> {
+        if self.refuses {
+            return Err(CallError::Refused("unusable".to_owned()));
+        }
         let Some((state, _)) = Proxy::read(volume, journal, commit) else {
             return Err(CallError::Refused(format!("no commit {commit}")));
         };
@@ -245,13 +250,13 @@ impl Proxy {
     }
 
     /// `scalwsd check`: the puts of a commit on which it dies.
-    pub fn check(volume: &Volume, readings: &mut Readings, journal: &str, commit: u64) -> Vec<Key> {
+    pub(crate) fn check(volume: &Volume, readings: &mut Readings, journal: &str, commit: u64) -> Vec<Key> {
         let Some((state, puts)) = Proxy::read(volume, journal, commit) else { return Vec::new() };
         puts.into_iter().filter(|key| readings.of(key, &state[key]).deadly).collect()
     }
 
     /// PUT of a member set.
-    pub fn put(&mut self, set: Arc<str>, members: &[Arc<str>]) -> Digest {
+    pub(crate) fn put(&mut self, set: Arc<str>, members: &[Arc<str>]) -> Digest {
         let taken = MemberSet::new(&set, members.to_vec());
         let digest = taken.digest;
         self.sets.insert(set, taken);
@@ -262,7 +267,7 @@ impl Proxy {
     ///
     /// # Errors
     /// `Conflict` when the base is another.
-    pub fn patch(
+    pub(crate) fn patch(
         &mut self,
         set: Arc<str>,
         base: Digest,
@@ -283,6 +288,6 @@ impl Proxy {
 }
 
 /// The keys that a state names on the volume must be exactly these.
-pub fn named_secrets<'a>(secrets: impl Iterator<Item = &'a Digest>) -> BTreeSet<Digest> {
+pub(crate) fn named_secrets<'a>(secrets: impl Iterator<Item = &'a Digest>) -> BTreeSet<Digest> {
     secrets.copied().collect()
 }

@@ -10,6 +10,7 @@ mod types;
 use std::collections::BTreeMap;
 
 use journal::Digest;
+use journal::mutants::{self, Mutant};
 use proto::v1::agent_message::Message as ToController;
 use proto::v1::controller_message::Message as FromController;
 use proto::v1::{
@@ -84,6 +85,9 @@ impl AgentSession {
     }
 
     fn silent_at(&self) -> u64 {
+        if mutants::active(Mutant::SilenceIsIgnored) {
+            return u64::MAX;
+        }
         self.heard.saturating_add(limits::MISSES * self.heartbeat_ms)
     }
 
@@ -303,7 +307,8 @@ impl AgentSession {
         }
         self.config.fence(welcome.epoch, out)?;
         let version = Version::new(welcome.epoch, target.generation);
-        if let Some(applied) = self.config.applied().filter(|applied| version < *applied) {
+        let beyond = |applied: &Version| version < *applied && !mutants::active(Mutant::NoFence);
+        if let Some(applied) = self.config.applied().filter(beyond) {
             return Err(Stop::Close(Close::Fenced { got: version, seen: applied }));
         }
         self.heartbeat_ms = u64::from(welcome.heartbeat_ms).clamp(HEARTBEAT_RANGE.0, HEARTBEAT_RANGE.1);

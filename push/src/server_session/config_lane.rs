@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::Digest;
+use journal::mutants::{self, Mutant};
 use proto::v1::controller_message::Message;
 use proto::v1::{Abort, Begin, Chunk, Commit, SendBuckets};
 
@@ -102,6 +103,11 @@ impl ConfigLane {
     /// What the agent says that it runs.
     pub(super) fn applied(&self) -> Option<(Version, Digest)> {
         self.applied
+    }
+
+    /// Whether a transfer waits for its end or its verdict.
+    pub(super) fn is_flying(&self) -> bool {
+        matches!(self.state, State::Flying(_))
     }
 
     /// The root that a difference may start from.
@@ -208,7 +214,7 @@ impl ConfigLane {
                 self.retry_at = Some(at);
                 false
             }
-            Retry::Never => false,
+            Retry::Never => mutants::active(Mutant::RefusedIsSentAgain),
         }
     }
 
@@ -326,6 +332,10 @@ impl ConfigLane {
             State::Adopting(adopting, _) if *adopting == version => self.state = State::Idle,
             _ => {}
         }
+        if mutants::active(Mutant::SentIsApplied) {
+            (self.applied, self.base) = (Some((version, root)), Some(root));
+            return Ok(());
+        }
         fleet.refusals(&self.agent, &self.scalwsd_version).add(root, transient, now);
         Ok(())
     }
@@ -357,7 +367,10 @@ impl ConfigLane {
 
     /// What a heartbeat's answer says: an agent that holds something else than it said needs a resync.
     pub(super) fn compare(&mut self, root: Digest) {
-        if matches!(self.state, State::Idle) && self.base.is_some_and(|base| base != root) {
+        if matches!(self.state, State::Idle)
+            && self.base.is_some_and(|base| base != root)
+            && !mutants::active(Mutant::SentIsApplied)
+        {
             self.lose_base();
         }
     }

@@ -1,6 +1,7 @@
 //! Hello and its answer: protocol, epoch, admission, then Welcome.
 
 use journal::Digest;
+use journal::mutants::{self, Mutant};
 use proto::v1::controller_message::Message as ToAgent;
 use proto::v1::{Hello, NotLeader, RetryAfter, Unsupported, Welcome};
 
@@ -64,7 +65,7 @@ impl ServerSession {
             self.events.push(Event::EpochAlarm(reported));
             return self.farewell(ToAgent::Unsupported(Unsupported { what: "epoch".to_owned() }), "unsupported");
         }
-        if reported > ours.epoch || beyond {
+        if (reported > ours.epoch || beyond) && !mutants::active(Mutant::NoFence) {
             if !matches!(self.phase, Phase::Epoch { .. }) {
                 self.events.push(Event::EpochReported(reported));
                 self.phase = Phase::Epoch { reported, until: now.saturating_add(limits::EPOCH_MS) };

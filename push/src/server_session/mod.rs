@@ -11,6 +11,7 @@ mod types;
 use std::sync::Arc;
 
 use journal::Digest;
+use journal::mutants::{self, Mutant};
 use proto::v1::agent_message::Message as FromAgent;
 use proto::v1::controller_message::Message as ToAgent;
 use proto::v1::{
@@ -167,6 +168,7 @@ impl ServerSession {
 
     fn tick(&mut self, now: u64) {
         if now >= self.heard.saturating_add(limits::MISSES * limits::HEARTBEAT_MS)
+            && !mutants::active(Mutant::SilenceIsIgnored)
             && !matches!(self.phase, Phase::Hello(_))
         {
             return self.close(Close::Silent);
@@ -361,6 +363,9 @@ impl ServerSession {
         let lanes = self.lanes.as_mut()?;
         for _ in 0..2 {
             self.members_first = !self.members_first;
+            if mutants::active(Mutant::MembersWaitForConfiguration) && lanes.config.is_flying() {
+                self.members_first = true;
+            }
             let message = if self.members_first {
                 let ready = lanes.members.sent_up_to(fleet.member_version_at_root());
                 lanes.config.poll(now, fleet, ready, lanes.members.seq())

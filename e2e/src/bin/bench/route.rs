@@ -60,7 +60,9 @@ async fn measure(options: &Options) -> Result<()> {
         for _ in 0..options.rounds {
             system.round(options.changes).await?;
         }
-        for (kind, samples) in [("new Ingress", &system.added), ("endpoint", &system.moved), ("(one request)", &system.request)] {
+        for (kind, samples) in
+            [("new Ingress", &system.added), ("endpoint", &system.moved), ("(one request)", &system.request)]
+        {
             let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|share| millis(samples.percentile(share)));
             println!("| {size} | {kind} | {p50} | {p90} | {p99} | {} |", options.rounds * options.changes);
         }

@@ -18,7 +18,12 @@ impl Samples {
     pub(crate) fn percentile(&self, share: f64) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "few samples")]
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "few samples"
+        )]
         let rank = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1));
         sorted.get(rank - 1).copied().unwrap_or_default()
     }

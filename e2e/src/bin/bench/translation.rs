@@ -137,10 +137,16 @@ fn slice(number: usize, serial: usize) -> Result<Change> {
 fn ingress(number: usize, serial: usize, one_host: bool) -> Result<Change> {
     let host = if one_host { "shop.example.com".to_owned() } else { format!("app-{number}.example.com") };
     // On one host all Ingresses are of one namespace, or the oldest would own it alone.
-    let (name, namespace) = if one_host { (format!("i-{number}"), namespace(0)) } else { ("i".to_owned() + &number.to_string(), namespace(number)) };
+    let (name, namespace) = if one_host {
+        (format!("i-{number}"), namespace(0))
+    } else {
+        ("i".to_owned() + &number.to_string(), namespace(number))
+    };
     let service = if one_host { format!("app-{}", number % 10) } else { format!("app-{number}") };
-    let path = |text: String| json!({"path": text, "pathType": "Prefix",
-        "backend": {"service": {"name": service, "port": {"number": 80}}}});
+    let path = |text: String| {
+        json!({"path": text, "pathType": "Prefix",
+        "backend": {"service": {"name": service, "port": {"number": 80}}}})
+    };
     put(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"ingressClassName": "nginx", "rules": [{"host": host, "http": {"paths":
