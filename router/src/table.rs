@@ -44,6 +44,9 @@ pub struct Found<'t, F> {
     pub claim: usize,
     /// False if the match could not be built and only stands in for itself: the answer is 503.
     pub built: bool,
+    /// How many bytes of the path a prefix match covered; 0 for the prefix `/` and for other forms of match. It is what a
+    /// new prefix stands for.
+    pub covered: usize,
     /// The groups of the regular expression, if the match is one.
     pub captures: Option<Captures>,
 }
@@ -138,7 +141,11 @@ impl<F, H> HostTable<F, H> {
             PathRule::Regex(pattern, _) => Some(pattern.captures(path)),
             _ => None,
         };
-        Ok(Some(Found { fragment: &winner.fragment, claim: winner.claim, built: rule.built, captures }))
+        let covered = match &rule.path {
+            PathRule::Prefix(prefix) if prefix != "/" => prefix.len(),
+            _ => 0,
+        };
+        Ok(Some(Found { fragment: &winner.fragment, claim: winner.claim, built: rule.built, covered, captures }))
     }
 
     fn first(&self, request: &Request<'_>) -> Option<&Entry<F>> {

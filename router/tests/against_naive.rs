@@ -272,3 +272,30 @@ fn a_host_without_fragments_is_found_and_ends_with_its_resource() {
     assert_eq!(found(&router), Some("wild".to_owned()));
     assert_eq!(router.hosts().len(), 1);
 }
+
+#[test]
+fn a_prefix_covers_its_normal_form_whatever_its_spelling() {
+    let host: Domain = "a.io".parse().expect("a domain");
+    let source = ObjectRef { kind: "Ingress".into(), namespace: "demo".into(), name: "i".into() };
+    let one = |path: PathMatch, n| Match {
+        path,
+        method: None,
+        headers: Vec::new(),
+        query: Vec::new(),
+        key: OrderKey { rank: vec![], created: 0, tie: (String::new(), String::new(), n) },
+    };
+    let matches = vec![
+        one(PathMatch::Prefix("/%7eme".to_owned()), 0),
+        one(PathMatch::Prefix("/100%".to_owned()), 1),
+        one(PathMatch::Exact("/exact".to_owned()), 2),
+        one(PathMatch::Prefix("/".to_owned()), 3),
+    ];
+    let claims = Claims { listeners: vec![ListenerName::tcp(80)], host: host.clone(), matches };
+    let fragment = Fragment::new(FragmentName { source, domain: host }, claims, 0);
+    let router: Router<u32, ()> = Router::default().update([Change::Fragment(fragment)]);
+    let table = router.find_host(ListenerName::tcp(80), "a.io").expect("the host");
+    for (path, rest) in [("/~me/b", "/b"), ("/100%25/b", "/b"), ("/100%25", ""), ("/exact", "/exact"), ("/b", "/b")] {
+        let found = table.route("GET", path, &HeaderMap::new(), None).expect("plain").expect("a route");
+        assert_eq!(&path[found.covered..], rest, "{path}");
+    }
+}
