@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::objects::{GatewayObject, GatewayObjectSpec, Object};
-use crate::outcome::{Condition, Draft, Served};
+use crate::outcome::{Condition, Draft, Finding, Served, reasons};
 
 const REASON: &str = "NotSupportedYet";
 const MESSAGE: &str = "the Gateway API is not served yet; use an Ingress";
@@ -16,13 +16,10 @@ pub(crate) fn draft(object: &Object) -> Option<Arc<Draft>> {
         (_, Some(parents)) => parents.iter().map(|parent| refused(Some(name(object, parent)))).collect(),
         _ => return None,
     };
-    Some(Arc::new(Draft {
-        findings: Vec::new(),
-        conditions,
-        served: Served::Refused,
-        fleets: Vec::new(),
-        resources: Vec::new(),
-    }))
+    // A route without a parent has no place for a condition: it must not look as if it were served.
+    let finding = || Finding::warning(reasons::REJECTED, "kind", MESSAGE);
+    let findings = if conditions.is_empty() { vec![finding()] } else { Vec::new() };
+    Some(Arc::new(Draft { findings, conditions, served: Served::Refused, fleets: Vec::new(), resources: Vec::new() }))
 }
 
 fn refused(parent: Option<String>) -> Condition {

@@ -95,6 +95,8 @@ impl Plan {
     /// How a role is started.
     pub fn command(&self, role: Role) -> Command {
         let mut command = Command::new(self.programs.join(role.program()));
+        // Its stderr is a pipe to us; colours would only be noise there (<https://no-color.org>).
+        command.env("NO_COLOR", "1");
         match role {
             Role::Controller => {
                 command.arg("--supervised").arg("--manifests").arg(&self.manifests);
