@@ -90,7 +90,9 @@ impl World {
         for _ in 0..changes {
             self.serial += 1;
             let number = self.serial.wrapping_mul(7_919) % self.size;
-            let changes = [ingress(number, self.serial, self.one_host)?, slice(number, self.serial)?];
+            // On one host the Ingresses share ten Services.
+            let moved = if self.one_host { number % 10 } else { number };
+            let changes = [ingress(number, self.serial, self.one_host)?, slice(moved, self.serial)?];
             for (change, (walls, cpus)) in changes.into_iter().zip(&mut samples) {
                 let (wall, cpu) = (Instant::now(), thread_cpu());
                 let delta = self.engine.apply(vec![change]);

@@ -75,9 +75,14 @@ async fn follow(folder: &Path, log: Log, ready: std::sync::mpsc::SyncSender<()>)
             // Again each time: a folder that was taken away and put back is another one. Failing, REREAD finds it.
             let _ = watcher.watch(folder, RecursiveMode::Recursive);
         }
-        if let Ok(files) = manifests::read(folder) {
-            let objects = files.into_iter().filter_map(|f| f.objects.ok()).flatten();
-            arrange(&mut open, endpoints::of(objects), log).await;
+        // Reading a large folder takes a while, which the echo servers on this thread must not be held up by.
+        let place = folder.to_owned();
+        let wanted = tokio::task::spawn_blocking(move || {
+            let files = manifests::read(&place).ok()?;
+            Some(endpoints::of(files.into_iter().filter_map(|f| f.objects.ok()).flatten()))
+        });
+        if let Ok(Some(wanted)) = wanted.await {
+            arrange(&mut open, wanted, log).await;
         }
         let _ = ready.try_send(());
         let _ = tokio::time::timeout(REREAD, changed.notified()).await;
