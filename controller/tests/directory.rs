@@ -281,6 +281,34 @@ fn long_files_other_encodings_and_strange_names_are_told_apart() {
 }
 
 #[test]
+fn a_file_full_of_broken_documents_costs_little_and_is_told_in_few_words() {
+    let mut folder = Folder::with(&[("a.yaml", &config_map("a", "1"))]);
+    // As many as a file has room for: it is refused as a whole, and what it held before stays.
+    folder.place("a.yaml", &"---\n- [\n".repeat(1 << 20));
+    folder.until("countless documents", |f| f.reasons("a.yaml") == ["ManifestInvalid"]);
+    folder.place("a.yaml", &"---\n- [\n".repeat(5_000));
+    folder.until("many documents", |f| f.reasons("a.yaml").len() > 1);
+    let findings = &folder.findings[Path::new("a.yaml")];
+    assert_eq!(findings.len(), 1_001);
+    assert_eq!((findings[999].document, findings[999].line), (1_000, 1_999));
+    assert!(findings[1_000].message.starts_with("4000 more"), "{:?}", findings[1_000]);
+    assert_eq!(folder.names(), ["a"]);
+}
+
+#[test]
+fn countless_small_alias_bombs_in_one_file_do_not_hold_the_source_up() {
+    let mut folder = Folder::with(&[("a.yaml", &config_map("a", "1"))]);
+    // Each would be half a million nodes long when it is written out.
+    let mut bomb = "---\na0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 1..6 {
+        bomb.push_str(&format!("a{level}: &a{level} [{}]\n", format!("*a{},", level - 1).repeat(9)));
+    }
+    folder.place("a.yaml", &bomb.repeat(2_000));
+    folder.until("the bombs", |f| f.reasons("a.yaml").len() > 1_000);
+    assert_eq!(folder.names(), ["a"]);
+}
+
+#[test]
 fn pipes_are_not_opened_and_links_do_not_lead_out() {
     let mut folder = Folder::new();
     fs::write(folder.outer.path().join("outside.yaml"), config_map("outside", "1")).unwrap();

@@ -185,7 +185,7 @@ fn fragment(
     batch: &mut Batch,
 ) -> Result<(), Fault> {
     let built = body.map(|body| {
-        #[cfg(feature = "poison")]
+        #[cfg(all(feature = "poison", debug_assertions))]
         crate::poison::look_at(body)?;
         route::build(&claims, body, &state.pools)
     });

@@ -25,7 +25,8 @@ pub mod member;
 pub mod members;
 pub mod metrics;
 pub mod not_live;
-#[cfg(feature = "poison")]
+// Never in an optimised build: one of the whole workspace has the features of its tests.
+#[cfg(all(feature = "poison", debug_assertions))]
 pub mod poison;
 pub mod pool;
 pub mod process;

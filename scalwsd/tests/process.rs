@@ -304,7 +304,7 @@ fn a_check_of_a_volume_says_each_resource_before_it_loads_it() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-#[cfg(feature = "poison")]
+#[cfg(all(feature = "poison", debug_assertions))]
 #[test]
 fn a_check_dies_on_the_resource_that_kills_and_lives_without_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,6 +7,12 @@ use serde_json::Value;
 
 /// The longest file that is read, in bytes. An API server takes 1.5 MiB per object; a file may hold several.
 pub const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
+/// The most objects that are read of one file. What fits into a file is mostly fewer; it bounds what a file of empty
+/// husks costs.
+pub const MAX_FILE_OBJECTS: usize = 50_000;
+/// How much aliases may add to a document, as a multiple of its length. It bounds a whole file too, however many
+/// documents it has.
+const ALIAS_FACTOR: usize = 4;
 
 /// Why a file as a whole could not be read. Nothing of the text of the file is in it: it may hold keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +24,14 @@ pub enum ManifestError {
     TooLong {
         /// Its length in bytes.
         bytes: usize,
+    },
+    /// More objects than [`MAX_FILE_OBJECTS`].
+    #[error(
+        "the file has {objects} documents or objects, and at most {MAX_FILE_OBJECTS} are read; split it into several files"
+    )]
+    TooManyObjects {
+        /// How many there are.
+        objects: usize,
     },
     /// Not UTF-8.
     #[error("the file is not UTF-8 text (byte {offset}); save it as UTF-8")]
@@ -52,15 +66,19 @@ pub fn values(bytes: &[u8]) -> Result<Vec<Value>, ManifestError> {
         return Err(ManifestError::TooLong { bytes: bytes.len() });
     }
     let text = std::str::from_utf8(bytes).map_err(|e| ManifestError::NotUtf8 { offset: e.valid_up_to() })?;
+    let replayed = bytes.len().saturating_mul(ALIAS_FACTOR);
     let options = serde_saphyr::options! {
-        // The length of the file bounds the work; these stop aliases from multiplying it.
+        // The length of the text bounds the work; these stop aliases from multiplying it.
         budget: serde_saphyr::budget! {
             max_events: 4_000_000,
             max_nodes: 2_000_000,
-            max_documents: 100_000,
+            max_documents: MAX_FILE_OBJECTS,
             max_aliases: 1_000,
             max_anchors: 1_000,
+            max_recorded_anchor_events: replayed,
+            max_total_scalar_bytes: replayed,
         },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: replayed },
         with_snippet: false,
     };
     let documents: Vec<Value> =
@@ -68,6 +86,9 @@ pub fn values(bytes: &[u8]) -> Result<Vec<Value>, ManifestError> {
     let mut out = Vec::with_capacity(documents.len());
     for document in documents {
         push_flat(document, &mut out);
+    }
+    if out.len() > MAX_FILE_OBJECTS {
+        return Err(ManifestError::TooManyObjects { objects: out.len() });
     }
     Ok(out)
 }
@@ -90,8 +111,18 @@ fn push_flat(document: Value, out: &mut Vec<Value>) {
 
 fn syntax_error(error: &serde_saphyr::Error) -> ManifestError {
     let (line, column) = error.location().map_or((0, 0), |l| (l.line(), l.column()));
-    // Only the first line: the rest, if any, quotes the file.
-    let why = error.without_snippet().to_string().lines().next().unwrap_or("unreadable").to_owned();
+    let why = match error.without_snippet() {
+        // These quote the file.
+        serde_saphyr::Error::DuplicateMappingKey { .. } => "a key stands twice in one mapping; remove one".to_owned(),
+        serde_saphyr::Error::UnsupportedTag { .. } => "a tag that is not of YAML's core schema".to_owned(),
+        other => {
+            // Only the first line: the rest, if any, quotes the file. The place is said by us.
+            let text = other.to_string();
+            let text = text.lines().next().unwrap_or("unreadable");
+            let place = format!(" at line {line}, column {column}");
+            text.split_once(&place).map_or(text, |(why, _)| why).to_owned()
+        }
+    };
     ManifestError::Syntax { line, column, why }
 }
 
@@ -128,6 +159,25 @@ mod tests {
         let error = values(b"kind: Secret\ndata: {tls.key: hunter2\nmore: [").unwrap_err();
         assert!(matches!(error, ManifestError::Syntax { line: 1.., .. }), "{error}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
+        assert_eq!(error.to_string().matches("line").count(), 1, "{error}");
+        for text in [
+            "hunter2: a\nhunter2: b\n",
+            "a: *hunter2\n",
+            "a: !hunter2 b\nb: [\n",
+            "a: !!int hunter2\n",
+            "a: !!float hunter2\n",
+            "a: !!binary hunter2!\n",
+            "a: !h!hunter2 b\n",
+            "a: |hunter2\n",
+            "a: \"hunter2\\q\"\n",
+            "<<: hunter2\n",
+            "? [hunter2]\n: b\n",
+            "hunter2\nb: c\n",
+            "%hunter2\n---\na: [\n",
+        ] {
+            let error = values(text.as_bytes()).unwrap_err();
+            assert!(!error.to_string().contains("hunter2"), "{text:?}: {error}");
+        }
     }
 
     #[test]
@@ -151,5 +201,26 @@ mod tests {
             file.push_str(&format!("a{i}: &a{i} [{}]\n", one.repeat(10)));
         }
         assert!(values(file.as_bytes()).is_err());
+        // A short one counts too: a file has room for many of them.
+        let short = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n";
+        assert!(values(short.as_bytes()).is_err());
+        // One long text, named often.
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(900));
+        assert!(values(long.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn aliases_as_people_write_them_are_followed() {
+        let file = b"a: &labels {app: web, tier: front}\nb: {labels: *labels}\nc: {<<: *labels, more: x}\nd: [*labels, *labels]\n";
+        let value = values(file).unwrap().remove(0);
+        assert_eq!(value["d"], json!([{"app": "web", "tier": "front"}, {"app": "web", "tier": "front"}]));
+        assert_eq!(value["c"]["app"], "web");
+    }
+
+    #[test]
+    fn a_file_of_countless_husks_is_refused_as_a_whole() {
+        let objects = MAX_FILE_OBJECTS + 1;
+        let list = format!("kind: List\nitems: [{}]\n", "{},".repeat(objects));
+        assert_eq!(values(list.as_bytes()), Err(ManifestError::TooManyObjects { objects }));
     }
 }

@@ -220,7 +220,7 @@ async fn a_connection_that_says_nothing_reads_no_request() {
     assert_eq!(read_reply(&mut stream).await.status, 400);
 }
 
-#[cfg(feature = "poison")]
+#[cfg(all(feature = "poison", debug_assertions))]
 #[tokio::test]
 async fn a_poisoned_body_is_refused_by_its_trigger() {
     let mut site = Site::new().await;

@@ -52,13 +52,14 @@ pub fn read(bytes: &[u8]) -> Vec<Document> {
         Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
         Err(error) => return whole(ManifestError::NotUtf8 { offset: error.valid_up_to() }.to_string()),
     };
+    let chunks: Vec<(usize, &str)> = chunks(text).into_iter().filter(|(_, chunk)| !is_blank(chunk)).collect();
+    let too_many = |objects| whole(ManifestError::TooManyObjects { objects }.to_string());
+    if chunks.len() > manifest::MAX_FILE_OBJECTS {
+        return too_many(chunks.len());
+    }
     let mut documents = Vec::new();
-    let mut number = 0;
-    for (line, chunk) in chunks(text) {
-        if is_blank(chunk) {
-            continue;
-        }
-        number += 1;
+    for (index, (line, chunk)) in chunks.into_iter().enumerate() {
+        let number = index + 1;
         match manifest::values(chunk.as_bytes()) {
             Ok(values) => {
                 documents.extend(values.into_iter().map(|value| Document { number, line, outcome: decode(value) }));
@@ -67,6 +68,9 @@ pub fn read(bytes: &[u8]) -> Vec<Document> {
                 let message = place_in_file(error, line).to_string();
                 documents.push(Document { number, line, outcome: Outcome::Refused { object: None, message } });
             }
+        }
+        if documents.len() > manifest::MAX_FILE_OBJECTS {
+            return too_many(documents.len());
         }
     }
     documents

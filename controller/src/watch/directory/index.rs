@@ -14,6 +14,9 @@ use translate::objects::Object;
 use super::documents::{Document, Outcome};
 use super::scan::shown;
 
+/// So many findings of one file are told; of more, only how many there are.
+const FINDINGS: usize = 1_000;
+
 /// Something that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFinding {
@@ -209,6 +212,17 @@ impl Index {
         let mut claims = Claims::default();
         for (position, document) in content.iter().enumerate() {
             self.claim(path, position, document, &mut claims);
+        }
+        if claims.findings.len() > FINDINGS {
+            let more = claims.findings.len() - FINDINGS;
+            claims.findings.truncate(FINDINGS);
+            claims.findings.push(FileFinding {
+                document: 0,
+                line: 0,
+                object: None,
+                reason: "ManifestInvalid",
+                message: format!("{more} more findings in this file; mend those that are named first"),
+            });
         }
         for (reference, position) in &claims.wins {
             // Of an object that is there twice, the last good version stays; without one, the first counts.
