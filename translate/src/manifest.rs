@@ -115,6 +115,9 @@ fn syntax_error(error: &serde_saphyr::Error) -> ManifestError {
         // These quote the file.
         serde_saphyr::Error::DuplicateMappingKey { .. } => "a key stands twice in one mapping; remove one".to_owned(),
         serde_saphyr::Error::UnsupportedTag { .. } => "a tag that is not of YAML's core schema".to_owned(),
+        serde_saphyr::Error::NonFiniteFloat { .. } => {
+            "a number that is not finite or too large; if it is meant as a text, put it in quotes".to_owned()
+        }
         other => {
             // Only the first line: the rest, if any, quotes the file. The place is said by us.
             let text = other.to_string();
@@ -166,6 +169,7 @@ mod tests {
             "a: !hunter2 b\nb: [\n",
             "a: !!int hunter2\n",
             "a: !!float hunter2\n",
+            "a: 1e999 # hunter2\n",
             "a: !!binary hunter2!\n",
             "a: !h!hunter2 b\n",
             "a: |hunter2\n",
@@ -177,6 +181,7 @@ mod tests {
         ] {
             let error = values(text.as_bytes()).unwrap_err();
             assert!(!error.to_string().contains("hunter2"), "{text:?}: {error}");
+            assert!(!error.to_string().contains("1e999"), "{text:?}: {error}");
         }
     }
 

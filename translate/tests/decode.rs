@@ -124,3 +124,18 @@ fn no_fault_shows_a_value_of_a_secret() {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"password": "hunter2"}});
     assert!(!format!("{:?}", Object::from_value(value).unwrap()).contains("hunter2"));
 }
+
+#[test]
+fn names_that_are_long_or_hold_control_characters_are_shown_short_and_escaped() {
+    let name = format!("a\u{1b}[31m\n{}", "b".repeat(100_000));
+    let labels = json!({ name.clone(): 7 });
+    for value in [
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}),
+        json!({"apiVersion": "networking.k8s.io/v1beta1", "kind": "Ingress", "metadata": {"name": name}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": name}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": labels}}),
+    ] {
+        let text = Object::from_value(value).unwrap_err().to_string();
+        assert!(text.len() < 3_000 && !text.chars().any(char::is_control), "{} {text:.300}", text.len());
+    }
+}

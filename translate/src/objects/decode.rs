@@ -69,13 +69,22 @@ const GATEWAY_VERSIONS: &[&str] = &[
 /// What a check found wrong: field, value, why.
 pub(super) type Fault = (String, String, String);
 
+/// The beginning of a text of somebody's, with control characters escaped: it goes to terminals and logs.
+fn shown(text: &str, characters: usize) -> String {
+    let mut out = String::new();
+    for c in text.chars().take(characters) {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
 pub(super) fn decode(mut value: Value) -> Result<Object, DecodeError> {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text(&value, "kind"), text(&value, "apiVersion"));
     let fail = |object: &str, (field, value, why): Fault| DecodeError::Invalid {
-        object: object.to_owned(),
-        field,
-        value: value.chars().take(200).collect(),
+        object: shown(object, 600),
+        field: shown(&field, 600),
+        value: shown(&value, 200),
         why,
     };
     if kind.is_empty() || api_version.is_empty() {
