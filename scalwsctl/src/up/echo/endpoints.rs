@@ -24,18 +24,18 @@ impl fmt::Display for Endpoint {
 }
 
 /// The loopback addresses among all objects, ready or not. The first slice that names an address has it.
-pub fn of(objects: impl IntoIterator<Item = Value>) -> BTreeMap<SocketAddr, Endpoint> {
+pub fn of<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeMap<SocketAddr, Endpoint> {
     let mut out = BTreeMap::new();
     for slice in objects.into_iter().filter(|o| text(o, "/kind") == "EndpointSlice") {
-        let service = format!("{}/{}", namespace(&slice), text(&slice, "/metadata/labels/kubernetes.io~1service-name"));
-        for (place, endpoint) in list(&slice, "/endpoints").iter().enumerate() {
+        let service = format!("{}/{}", namespace(slice), text(slice, "/metadata/labels/kubernetes.io~1service-name"));
+        for (place, endpoint) in list(slice, "/endpoints").iter().enumerate() {
             let pod = match text(endpoint, "/targetRef/name") {
-                "" => format!("{}-{place}", text(&slice, "/metadata/name")),
+                "" => format!("{}-{place}", text(slice, "/metadata/name")),
                 name => name.to_owned(),
             };
             let addresses = list(endpoint, "/addresses").iter().filter_map(Value::as_str);
             for ip in addresses.filter_map(|a| a.parse::<IpAddr>().ok()).filter(IpAddr::is_loopback) {
-                for port in tcp_ports(&slice) {
+                for port in tcp_ports(slice) {
                     let who = Endpoint { service: service.clone(), pod: pod.clone() };
                     out.entry(SocketAddr::new(ip, port)).or_insert(who);
                 }
@@ -71,7 +71,7 @@ mod tests {
             "ports": [{"port": 9000}, {"port": 53, "protocol": "UDP"}, {"port": 99999}, {"port": "x"}]
         });
         let other = json!({"kind": "Service", "endpoints": [{"addresses": ["127.0.0.9"]}], "ports": [{"port": 1}]});
-        let found = of([slice, other, json!(null), json!("text")]);
+        let found = of(&[slice, other, json!(null), json!("text")]);
         let shown: Vec<String> = found.iter().map(|(a, e)| format!("{a} {e}")).collect();
         assert_eq!(shown, ["127.0.1.1:9000 web-a of shop/web", "[::1]:9000 web-1-1 of shop/web"]);
     }

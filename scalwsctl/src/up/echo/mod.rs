@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use notify::{RecursiveMode, Watcher as _};
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::log::Log;
-use crate::manifests;
+use crate::manifests::{self, ManifestFile, text};
 use endpoints::Endpoint;
 
 /// How long after a change the folder is read, so that one write of many files is read once.
@@ -70,6 +71,7 @@ async fn follow(folder: &Path, log: Log, ready: std::sync::mpsc::SyncSender<()>)
     let notice = changed.clone();
     let mut watcher = notify::recommended_watcher(move |_| notice.notify_one()).ok();
     let mut open: BTreeMap<SocketAddr, Server> = BTreeMap::new();
+    let mut slices = Slices::default();
     loop {
         if let Some(watcher) = &mut watcher {
             // Again each time: a folder that was taken away and put back is another one. Failing, REREAD finds it.
@@ -77,16 +79,36 @@ async fn follow(folder: &Path, log: Log, ready: std::sync::mpsc::SyncSender<()>)
         }
         // Reading a large folder takes a while, which the echo servers on this thread must not be held up by.
         let place = folder.to_owned();
-        let wanted = tokio::task::spawn_blocking(move || {
+        let read = tokio::task::spawn_blocking(move || {
             let files = manifests::read(&place).ok()?;
-            Some(endpoints::of(files.into_iter().filter_map(|f| f.objects.ok()).flatten()))
+            // A folder that went away under way was read in part.
+            place.is_dir().then_some(files)
         });
-        if let Ok(Some(wanted)) = wanted.await {
-            arrange(&mut open, wanted, log).await;
+        if let Ok(Some(files)) = read.await {
+            arrange(&mut open, slices.take_in(files), log).await;
         }
         let _ = ready.try_send(());
         let _ = tokio::time::timeout(REREAD, changed.notified()).await;
         tokio::time::sleep(SETTLE).await;
+    }
+}
+
+/// The last good EndpointSlices of each file: the proxies go on sending to them while a file is broken.
+#[derive(Debug, Default)]
+struct Slices(BTreeMap<PathBuf, Vec<Value>>);
+
+impl Slices {
+    /// Takes in all files of the folder and gives the endpoints that are to be open.
+    fn take_in(&mut self, files: Vec<ManifestFile>) -> BTreeMap<SocketAddr, Endpoint> {
+        let mut before = std::mem::take(&mut self.0);
+        for ManifestFile { path, objects } in files {
+            let slices = match objects {
+                Ok(objects) => objects.into_iter().filter(|o| text(o, "/kind") == "EndpointSlice").collect(),
+                Err(_) => before.remove(&path).unwrap_or_default(),
+            };
+            self.0.insert(path, slices);
+        }
+        endpoints::of(self.0.values().flatten())
     }
 }
 
@@ -121,5 +143,30 @@ async fn arrange(open: &mut BTreeMap<SocketAddr, Server>, wanted: BTreeMap<Socke
             }
         };
         open.insert(address, Server { endpoint, task });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_broken_file_keeps_its_endpoints_and_one_that_is_gone_does_not() {
+        let file = |name: &str, objects| ManifestFile { path: PathBuf::from(name), objects };
+        let slice = |ip: &str| {
+            let endpoints = [json!({ "addresses": [ip] })];
+            json!({"kind": "EndpointSlice", "endpoints": endpoints, "ports": [{"port": 80}]})
+        };
+        let mut slices = Slices::default();
+        let mut open = |files| slices.take_in(files).into_keys().map(|a| a.to_string()).collect::<Vec<_>>();
+        let (one, two) = (slice("127.0.0.2"), slice("127.0.0.3"));
+        assert_eq!(
+            open(vec![file("a", Ok(vec![one])), file("b", Ok(vec![two.clone()]))]),
+            ["127.0.0.2:80", "127.0.0.3:80"]
+        );
+        assert_eq!(open(vec![file("a", Err("kind: [".to_owned())), file("b", Ok(vec![two]))]).len(), 2);
+        assert_eq!(open(vec![file("a", Err("still".to_owned()))]), ["127.0.0.2:80"]);
+        assert_eq!(open(Vec::new()), [""; 0]);
     }
 }
