@@ -1,6 +1,7 @@
 //! A client for tests: one request on a new connection, or many on one that is kept.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -13,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::process::SOON;
@@ -50,6 +51,15 @@ impl Connection {
     /// When nobody listens there.
     pub async fn open(port: u16) -> Result<Connection> {
         let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
+        Connection::over(TokioIo::new(stream)).await
+    }
+
+    /// Connects to a unix socket.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub async fn open_unix(path: &Path) -> Result<Connection> {
+        let stream = UnixStream::connect(path).await.with_context(|| path.display().to_string())?;
         Connection::over(TokioIo::new(stream)).await
     }
 

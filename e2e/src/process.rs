@@ -77,11 +77,13 @@ pub struct Options {
     pub http: u16,
     /// Further arguments.
     pub more: Vec<String>,
+    /// What `SCALWS_LOG` says, which all its processes read; as in this process when it is none.
+    pub log: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { replicas: 2, http: 0, more: vec!["--echo".to_owned()] }
+        Options { replicas: 2, http: 0, more: vec!["--echo".to_owned()], log: None }
     }
 }
 
@@ -121,6 +123,7 @@ impl Up {
         command.arg("up").arg(manifests).arg("--state").arg(state);
         command.args(["--http", &options.http.to_string(), "--https", "0"]);
         command.args(["--replicas", &options.replicas.to_string()]).args(&options.more);
+        command.envs(options.log.iter().map(|filter| ("SCALWS_LOG", filter)));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let said = Arc::new(Mutex::new(String::new()));
         let mut readers = Vec::new();
@@ -196,16 +199,7 @@ impl Up {
     /// # Errors
     /// As [`Up::status`]; when the object is not in it.
     pub fn events(&self, reference: &str) -> Result<Vec<String>> {
-        let status = self.status()?;
-        let objects = status["objects"].as_array().context("no objects")?;
-        let object = objects.iter().find(|o| o["ref"] == reference);
-        let object = object.with_context(|| format!("{reference} is not in the status {status:#}"))?;
-        let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        let events = object["events"].as_array().context("no events")?;
-        Ok(events
-            .iter()
-            .map(|e| format!("{} {}: {}", text(e, "type"), text(e, "reason"), text(e, "message")))
-            .collect())
+        events_in(&self.status()?, reference)
     }
 
     /// The processes that it has started.
@@ -322,4 +316,17 @@ fn command_of(pid: i32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|b| !b.is_empty())?;
     let words = bytes.split(|b| *b == 0).map(|w| String::from_utf8_lossy(w).into_owned());
     Some(words.filter(|w| !w.is_empty()).collect())
+}
+
+/// The events of one object in a status document, as `type reason: message`.
+///
+/// # Errors
+/// When the object is not in it.
+pub fn events_in(status: &Value, reference: &str) -> Result<Vec<String>> {
+    let objects = status["objects"].as_array().context("no objects")?;
+    let object = objects.iter().find(|o| o["ref"] == reference);
+    let object = object.with_context(|| format!("{reference} is not in the status {status:#}"))?;
+    let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+    let events = object["events"].as_array().context("no events")?;
+    Ok(events.iter().map(|e| format!("{} {}: {}", text(e, "type"), text(e, "reason"), text(e, "message"))).collect())
 }
