@@ -161,7 +161,7 @@ async fn no_key_and_no_password_of_a_secret_shows_anywhere() -> Result<()> {
     let up = Up::start(&shop.manifests(), &shop.state(), &options)?;
     up.wait()?;
     let mut served = Connection::open_tls(up.file().https, HOST, &first.certificate).await?;
-    assert_eq!(served.get(HOST, "/").await?.status, StatusCode::OK);
+    assert_eq!(served.get(HOST, "/").await?.echo("service"), "shop/web");
 
     // Everything that moves keys: another pair, a key of somebody else, text that is no key, a file that is no YAML.
     for (text, served_by) in [
@@ -175,7 +175,7 @@ async fn no_key_and_no_password_of_a_secret_shows_anywhere() -> Result<()> {
         up.wait()?;
         if let Some(pair) = served_by {
             let mut connection = Connection::open_tls(up.file().https, HOST, &pair.certificate).await?;
-            assert_eq!(connection.get(HOST, "/").await?.status, StatusCode::OK);
+            assert_eq!(connection.get(HOST, "/").await?.echo("service"), "shop/web");
         }
     }
     // Whoever dies gets its keys again.
@@ -187,7 +187,7 @@ async fn no_key_and_no_password_of_a_secret_shows_anywhere() -> Result<()> {
         })?;
         up.wait()?;
     }
-    assert_eq!(get(up.file().http, "assets.example.com", "/").await?.status, StatusCode::OK);
+    assert_eq!(get(up.file().http, "assets.example.com", "/").await?.echo("service"), "shop/assets");
 
     let mut seen = everything(&shop, &up).await?;
     let mut held = Vec::new();

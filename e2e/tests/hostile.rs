@@ -25,7 +25,7 @@ fn start(shop: &Shop) -> Result<Up> {
 async fn goes_on(shop: &Shop, up: &Up, host: &str) -> Result<()> {
     shop.write("shop/after.yaml", &ingress("shop", "after", host, "web", 80))?;
     up.wait()?;
-    assert_eq!(get(up.file().http, host, "/").await?.status, StatusCode::OK);
+    assert_eq!(get(up.file().http, host, "/").await?.echo("service"), "shop/web");
     assert_eq!(get(up.file().http, "assets.example.com", "/").await?.echo("service"), "shop/assets");
     ensure!(!up.said().contains("panicked"), "{}", up.said());
     Ok(())
@@ -62,14 +62,14 @@ async fn what_cannot_be_read_is_named_and_keeps_its_last_good_objects() -> Resul
         shop.write("shop/mine.yaml", &text)?;
         up.wait()?;
         let reply = get(up.file().http, "mine.example.com", "/").await?;
-        assert_eq!(reply.status, StatusCode::OK, "text {turn} took the last good Ingress away");
+        assert_eq!(reply.echo("service"), "shop/web", "text {turn} took the last good Ingress away");
         let events = up.events("File//shop/mine.yaml").with_context(|| format!("text {turn}"))?;
         ensure!(events.iter().any(|e| e.starts_with("Warning ") && e.contains(word)), "text {turn}: {events:?}");
     }
     ensure!(!up.said().contains('\u{1b}'), "a control character of a manifest reached the log");
     fs::write(shop.manifests().join("shop/mine.yaml"), b"kind: \xff\xfe\n")?;
     up.wait()?;
-    assert_eq!(get(up.file().http, "mine.example.com", "/").await?.status, StatusCode::OK);
+    assert_eq!(get(up.file().http, "mine.example.com", "/").await?.echo("service"), "shop/web");
     goes_on(&shop, &up, "after.example.com").await?;
     up.stop()
 }
@@ -139,7 +139,7 @@ async fn a_good_file_that_becomes_something_else_keeps_its_objects() -> Result<(
         up.wait()?;
         let events = up.events("File//shop/mine.yaml").with_context(|| what.to_owned())?;
         ensure!(events.iter().any(|e| e.contains("what it held before stays in force")), "{what}: {events:?}");
-        assert_eq!(get(up.file().http, "mine.example.com", "/").await?.status, StatusCode::OK, "{what}");
+        assert_eq!(get(up.file().http, "mine.example.com", "/").await?.echo("service"), "shop/web", "{what}");
     }
     drop(socket);
     shop.write("shop/mine.yaml", &good.replace("web", "assets").replace("number: 80", "number: 8080"))?;
@@ -165,7 +165,7 @@ async fn folders_too_deep_to_name_stop_nobody() -> Result<()> {
         folder = rustix::fs::openat(&folder, &name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     }
     up.wait()?;
-    assert_eq!(get(up.file().http, "deep.example.com", "/").await?.status, StatusCode::OK);
+    assert_eq!(get(up.file().http, "deep.example.com", "/").await?.echo("service"), "shop/web");
     goes_on(&shop, &up, "after.example.com").await?;
     up.stop()
 }
@@ -202,7 +202,7 @@ async fn a_folder_that_goes_away_and_comes_back_loses_nothing() -> Result<()> {
     assert_eq!(held.status.code(), Some(3), "{said}");
     ensure!(said.contains(&format!("scalwsctl confirm --state {}", shop.state().display())), "{said}");
     ensure!(up.status()?["held"].is_string(), "the status does not say that the world is held");
-    assert_eq!(get(up.file().http, "assets.example.com", "/").await?.status, StatusCode::OK);
+    assert_eq!(get(up.file().http, "assets.example.com", "/").await?.echo("service"), "shop/assets");
     fs::rename(&away, shop.manifests())?;
     up.wait()?;
     ensure!(up.status()?["held"].is_null(), "still held");
@@ -225,7 +225,7 @@ async fn an_empty_folder_is_served_as_such_unless_a_controller_finds_it_after_it
     up.wait()?;
     // The echo servers follow the folder on their own, a little later than the proxies.
     let begin = Instant::now();
-    while get(up.file().http, "assets.example.com", "/").await?.status != StatusCode::OK {
+    while get(up.file().http, "assets.example.com", "/").await?.echo("service") != "shop/assets" {
         ensure!(begin.elapsed() < SOON, "what came into the empty folder is not served\n{}", up.said());
     }
     // How much is in force is written down beside the pushes, and needed below.
