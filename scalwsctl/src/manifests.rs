@@ -3,12 +3,15 @@
 //! The rules are those of the controller's directory source: `*.yaml`, `*.yml` and `*.json`, sub-folders too, names
 //! that start with a dot left out.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 use translate::manifest::{self, MAX_FILE_BYTES};
+use zeroize::Zeroizing;
 
 /// One file.
 #[derive(Clone, Debug)]
@@ -53,14 +56,28 @@ fn counts(path: &Path) -> bool {
 }
 
 /// Reads one file.
+///
+/// # Errors
+///
+/// When it is no plain file, cannot be read, is too long, or does not parse.
 pub fn read_file(path: &Path) -> Result<Vec<Value>, String> {
-    // Not more than the limit and one byte, whatever the file grows to meanwhile.
-    let length = fs::metadata(path).map_err(|e| e.to_string())?.len();
-    if length > u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX) {
-        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+    // Without blocking, and looked at when it is open: what was a file a moment ago may be a pipe or a device now.
+    let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| e.to_string())?;
+    let metadata = file.metadata().map_err(|e| e.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is not a plain file".to_owned());
+    }
+    let limit = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX);
+    if metadata.len() > limit {
+        let bytes = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
         return Err(manifest::ManifestError::TooLong { bytes }.to_string());
     }
-    let bytes = fs::read(path).map_err(|e| e.to_string())?;
+    // Not more than the limit and one byte, whatever the file grows to meanwhile.
+    // It may hold keys. The room is made beforehand: a buffer that grows leaves copies behind.
+    let room = usize::try_from(metadata.len()).unwrap_or_default().saturating_add(1);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     manifest::values(&bytes).map_err(|e| e.to_string())
 }
 
@@ -115,6 +132,18 @@ mod tests {
         let found: Vec<PathBuf> =
             read(root).unwrap().into_iter().map(|f| f.path).filter(|p| !p.starts_with("sub/loop")).collect();
         assert_eq!(found, ["a.json", "b.yaml", "sub/c.yml"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_refused_at_once() {
+        // A pipe without a writer blocks whoever opens it; the device never ends. The walk leaves both out, unless they
+        // take the place of a file just then.
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("a.yaml");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        for path in [pipe.as_path(), Path::new("/dev/zero"), folder.path()] {
+            assert_eq!(read_file(path), Err("it is not a plain file".to_owned()), "{}", path.display());
+        }
     }
 
     #[test]
