@@ -6,30 +6,30 @@
 /// A planted bug: the public bug that it recreates, and what it does here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// nginx/nginx-gateway-fabric#5334 (2026): what was sent counts as applied, so a failed apply is never repeated.
+    /// nginx/nginx-gateway-fabric#5334: what was sent counts as applied, so a failed apply is never repeated.
     SentIsApplied,
-    /// istio/istio#21111 (2020): bytes that an agent refused for good are sent to it again at once.
+    /// istio/istio#21111: bytes that an agent refused for good are sent to it again at once.
     RefusedIsSentAgain,
-    /// The class of jepsen's etcd analysis (2020) and of kube-leader-election's patch without a precondition: a deposed
+    /// The class of jepsen's etcd analysis and of kube-leader-election's patch without a precondition: a deposed
     /// leader's pushes are applied.
     NoFence,
-    /// projectcontour/contour#1280 (2019), apache/apisix-ingress-controller#2489 (2025): configuration is published
+    /// projectcontour/contour#1280, apisix#2489: configuration is published
     /// before everything was listed.
     PublishedBeforeTheList,
-    /// kubernetes/ingress-nginx#2195, Kong/kubernetes-ingress-controller#4207 (2018, 2023): a list that shows almost
+    /// kubernetes/ingress-nginx#2195, Kong/kubernetes-ingress-controller#4207: a list that shows almost
     /// nothing empties the proxies.
     ShrunkenListIsBelieved,
-    /// kumahq/kuma#14912 (2025): a half-open connection is waited on for ever.
+    /// kumahq/kuma#14912: a half-open connection is waited on for ever.
     SilenceIsIgnored,
     /// Envoy Gateway CVE-2026-53719: one object that cannot be used stops publication for all.
     PoisonIsNotSetAside,
-    /// istio/istio#41494 (2022), kmesh-net/kmesh#415 (2024): a removal never reaches the proxies.
+    /// istio/istio#41494, kmesh-net/kmesh#415: a removal never reaches the proxies.
     RemovalIsLost,
-    /// istio/istio#14349 (2019): endpoints wait behind configuration.
+    /// istio/istio#14349: endpoints wait behind configuration.
     MembersWaitForConfiguration,
     /// The class of a half-written state that is loaded after a restart: a commit counts without its acceptance.
     CommitCountsAsAccepted,
-    /// envoyproxy/envoy#33607 (2024): a key that is missing is never asked for, so its listener cannot come to life.
+    /// envoyproxy/envoy#33607: a key that is missing is never asked for, so its listener cannot come to life.
     MissingKeyIsNotAskedFor,
 }
 

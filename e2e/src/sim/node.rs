@@ -16,7 +16,7 @@ use translate::FleetName;
 use super::dice::Dice;
 use super::faults::Faults;
 use super::manifests::{KEPT, NAMESPACES};
-use super::proxy::{Proxy, Reading, Readings, Volume, named_secrets};
+use super::proxy::{Proxy, Reading, Readings, Volume};
 
 /// How often the agent reads back and compares, in milliseconds (as the shipped driver does).
 const POLL_MS: u64 = 15_000;
@@ -471,7 +471,8 @@ impl Node {
         if !ours.iter().map(|(n, d)| (n, *d)).eq(self.proxy.sets.iter().map(|(n, s)| (n, s.digest))) {
             return Some(format!("the proxy of {} does not have the members that its agent holds", self.name));
         }
-        let named = named_secrets(self.core.config().resources().values().flat_map(|stored| stored.secrets.iter()));
+        let stored = self.core.config().resources().values();
+        let named: BTreeSet<Digest> = stored.flat_map(|stored| stored.secrets.iter().copied()).collect();
         if !self.volume.keys.keys().copied().eq(named) {
             return Some(format!("{} has other key files than its configuration names", self.name));
         }

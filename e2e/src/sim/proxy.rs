@@ -1,6 +1,6 @@
 //! A volume and a `scalwsd` in memory. The volume outlives both the agent and the proxy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent::core::{CallError, Effect, File, VolumeImage};
@@ -285,9 +285,4 @@ impl Proxy {
             _ => Err(CallError::Conflict(has)),
         }
     }
-}
-
-/// The keys that a state names on the volume must be exactly these.
-pub(crate) fn named_secrets<'a>(secrets: impl Iterator<Item = &'a Digest>) -> BTreeSet<Digest> {
-    secrets.copied().collect()
 }
