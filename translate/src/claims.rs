@@ -1,4 +1,4 @@
-//! Who claims which host and which path, oldest first: indexes that cost the logarithm of what they hold.
+//! Who claims which host and which path, oldest first: indexes by host and by path.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,10 @@ use config::{CertificateName, Domain};
 
 use crate::FleetName;
 use crate::objects::NamespacedName;
+use crate::table::Table;
 
 /// A host of a fleet.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct HostKey {
     pub(crate) fleet: FleetName,
     pub(crate) domain: Domain,
@@ -69,7 +70,7 @@ impl HostClaims {
 }
 
 /// A path of a host: two matches with one slot can never both win.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PathSlot {
     pub(crate) host: HostKey,
     pub(crate) kind: PathKind,
@@ -77,7 +78,7 @@ pub(crate) struct PathSlot {
 }
 
 /// How a path is matched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum PathKind {
     Exact,
     Prefix,
@@ -96,8 +97,8 @@ pub(crate) struct Contender {
 /// Both indexes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
-    hosts: BTreeMap<HostKey, HostClaims>,
-    paths: BTreeMap<PathSlot, BTreeMap<String, BTreeSet<Contender>>>,
+    hosts: Table<HostKey, HostClaims>,
+    paths: Table<PathSlot, BTreeMap<String, BTreeSet<Contender>>>,
 }
 
 impl Claims {
@@ -105,8 +106,9 @@ impl Claims {
         self.hosts.get(key)
     }
 
+    /// Every host that somebody claims, sorted.
     pub(crate) fn host_keys(&self) -> impl Iterator<Item = &HostKey> {
-        self.hosts.keys()
+        self.hosts.sorted().into_iter().map(|(key, _)| key)
     }
 
     pub(crate) fn winner(&self, slot: &PathSlot, namespace: &str) -> Option<&Contender> {
@@ -119,7 +121,7 @@ impl Claims {
     }
 
     pub(crate) fn add_host(&mut self, key: HostKey, claimant: Claimant, certificates: &Certificates) {
-        let host = self.hosts.entry(key).or_default();
+        let host = self.hosts.or_default(&key);
         let namespace = host.by_namespace.entry(claimant.ingress.namespace.clone()).or_default();
         if let Some(certificates) = certificates {
             namespace.tls.insert(claimant.clone());
@@ -149,7 +151,7 @@ impl Claims {
 
     /// Tells whether the winner of the slot within the namespace is another now.
     pub(crate) fn add_path(&mut self, slot: PathSlot, contender: Contender) -> bool {
-        let namespaces = self.paths.entry(slot).or_default();
+        let namespaces = self.paths.or_default(&slot);
         let set = namespaces.entry(contender.claimant.ingress.namespace.clone()).or_default();
         let wins = set.first().is_none_or(|first| contender < *first);
         set.insert(contender);

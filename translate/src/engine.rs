@@ -1,6 +1,6 @@
 //! The engine: changes in, differences out, at the cost of the change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::claims::{HostClaims, HostKey};
@@ -10,6 +10,7 @@ use crate::objects::{NamespacedName, Object};
 use crate::outcome::{Delta, Translation};
 use crate::output::Output;
 use crate::stages::{IngressStages, Registration, Stages};
+use crate::table::Table;
 use crate::view::{Key, Unit, View};
 use crate::world::{Change, Settings, World};
 use crate::{backend, certificate, emit, gateway, host, output, parse, tls};
@@ -24,8 +25,8 @@ pub struct Engine {
     stages: Stages,
     ledger: Ledger,
     needs: Needs,
-    dependents: BTreeMap<Key, BTreeSet<Unit>>,
-    host_reads: BTreeMap<Unit, BTreeSet<Key>>,
+    dependents: Table<Key, BTreeSet<Unit>>,
+    host_reads: Table<Unit, BTreeSet<Key>>,
     queue: BTreeSet<Unit>,
     started: bool,
     units_run: usize,
@@ -39,8 +40,8 @@ impl Engine {
             stages: Stages::default(),
             ledger: Ledger::default(),
             needs: Needs::default(),
-            dependents: BTreeMap::new(),
-            host_reads: BTreeMap::new(),
+            dependents: Table::default(),
+            host_reads: Table::default(),
             queue: BTreeSet::new(),
             started: false,
             units_run: 0,
@@ -66,9 +67,9 @@ impl Engine {
         self.ledger.finish()
     }
 
-    /// What the world comes to now.
-    pub fn translation(&self) -> &Translation {
-        &self.ledger.translation
+    /// What the world comes to now. Costs what the world is large.
+    pub fn translation(&self) -> Translation {
+        self.ledger.translation()
     }
 
     /// The world.
@@ -82,22 +83,25 @@ impl Engine {
     }
 
     fn start_anew(&mut self) -> Delta {
-        let old = std::mem::take(&mut self.ledger.translation);
+        let old = self.started.then(|| self.translation());
         let world = std::mem::replace(&mut self.world, World::new(Settings::local(80, 443)));
         let settings = world.settings().clone();
         *self = Engine { world, started: true, ..Engine::new(Settings::local(80, 443)) };
         for (name, fleet) in &settings.fleets {
-            let config = self.ledger.translation.fleets.entry(name.clone()).or_default();
-            config.resources.extend(emit::listeners(fleet).into_iter().map(|r| (r.id.clone(), r)));
+            self.ledger.fleet(name);
+            for listener in emit::listeners(fleet) {
+                let id = listener.id.clone();
+                self.ledger.resource(name, &id, Some(listener));
+            }
         }
         for object in self.world.gateway_objects() {
             self.ledger.draft(&object.reference(), gateway::draft(object));
         }
         self.queue.extend(self.world.ingress_keys().cloned().map(Unit::Parse));
         self.run();
-        // The steps above are not what changed; the difference to the old translation is.
-        drop(self.ledger.finish());
-        old.difference(&self.ledger.translation)
+        let whole = self.ledger.finish();
+        // What was made anew is not what changed, unless there was nothing before.
+        old.map_or(whole, |old| old.difference(&self.translation()))
     }
 
     /// Takes in one change and wakes the units that read what it changes.
@@ -167,10 +171,10 @@ impl Engine {
             Unit::Tls(key) => (key, 1),
             Unit::Output(key) => (key, 2),
             Unit::Host(..) | Unit::Backend(_) | Unit::Certificate(_) => {
-                return self.host_reads.entry(unit.clone()).or_default();
+                return self.host_reads.or_default(unit);
             }
         };
-        let ingress = self.stages.ingresses.entry(key.clone()).or_default();
+        let ingress = self.stages.ingresses.or_default(key);
         &mut ingress.reads[number]
     }
 
@@ -192,7 +196,7 @@ impl Engine {
             }
         }
         for key in keys.difference(&old) {
-            let units = self.dependents.entry(key.clone()).or_default();
+            let units = self.dependents.or_default(key);
             if units.is_empty() {
                 self.queue.extend(key.source());
             }
@@ -230,7 +234,7 @@ impl Engine {
         self.declare(unit, refs);
         let new = parse::parse(&View::new(&self.world, &self.stages, unit), key);
         let ours = new.is_some();
-        let ingress = self.stages.ingresses.entry(key.clone()).or_default();
+        let ingress = self.stages.ingresses.or_default(key);
         if ingress.parsed.as_deref() == new.as_ref() {
             self.prune(key);
             return;
@@ -278,7 +282,7 @@ impl Engine {
 
     fn tls(&mut self, unit: &Unit, key: &NamespacedName) {
         let new = tls::choose(&View::new(&self.world, &self.stages, unit), key);
-        let ingress = self.stages.ingresses.entry(key.clone()).or_default();
+        let ingress = self.stages.ingresses.or_default(key);
         if ingress.tls.as_deref() != new.as_ref() {
             ingress.tls = new.map(Arc::new);
             self.touch(&Key::Tls(key.clone()));
@@ -364,7 +368,7 @@ impl Engine {
 
     fn output(&mut self, unit: &Unit, key: &NamespacedName) {
         let new = output::output(&View::new(&self.world, &self.stages, unit), key);
-        let ingress = self.stages.ingresses.entry(key.clone()).or_default();
+        let ingress = self.stages.ingresses.or_default(key);
         if ingress.output.as_deref() == new.as_ref() {
             self.prune(key);
             return;

@@ -1,12 +1,14 @@
 //! The present translation, and what it was before the step under way: the source of deltas.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use config::{MemberSetName, ObjectRef, Resource, ResourceId, SecretDigest};
 
 use crate::objects::SecretBytes;
-use crate::outcome::{BackendRef, Delta, Draft, FleetDelta, Members, Translation};
+use crate::outcome::{BackendRef, Delta, Draft, FleetConfig, FleetDelta, Members, Translation};
+use crate::table::Table;
 use crate::world::FleetName;
 
 /// What stood in some place before the step; `None`: nothing.
@@ -15,99 +17,45 @@ type Before<K, V> = BTreeMap<K, Option<V>>;
 /// A translation that is changed in place.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    pub(crate) translation: Translation,
-    resources: Before<(FleetName, ResourceId), Resource>,
-    secrets: Before<(FleetName, SecretDigest), SecretBytes>,
-    members: Before<(FleetName, MemberSetName), Members>,
-    drafts: Before<ObjectRef, Arc<Draft>>,
-    backends: Before<BackendRef, Members>,
+    fleets: BTreeMap<FleetName, FleetLedger>,
+    drafts: Table<ObjectRef, Arc<Draft>>,
+    backends: Table<BackendRef, Members>,
+    drafts_before: Before<ObjectRef, Arc<Draft>>,
+    backends_before: Before<BackendRef, Members>,
+}
+
+/// The part of one fleet.
+#[derive(Debug, Default)]
+struct FleetLedger {
+    resources: Table<ResourceId, Resource>,
+    secrets: Table<SecretDigest, SecretBytes>,
+    members: Table<MemberSetName, Members>,
+    resources_before: Before<ResourceId, Resource>,
+    secrets_before: Before<SecretDigest, SecretBytes>,
+    members_before: Before<MemberSetName, Members>,
 }
 
 /// Writes a value (or none), and remembers the first one that it replaced.
-fn write<P: Ord, K: Ord + Clone, V: Clone + PartialEq>(
-    map: &mut BTreeMap<K, V>,
-    before: &mut Before<P, V>,
-    place: P,
-    key: K,
+fn write<K: Ord + Hash + Clone, V: PartialEq>(
+    now: &mut Table<K, V>,
+    before: &mut Before<K, V>,
+    key: &K,
     value: Option<V>,
 ) {
-    if map.get(&key) == value.as_ref() {
+    if now.get(key) == value.as_ref() {
         return;
     }
     let old = match value {
-        Some(value) => map.insert(key, value),
-        None => map.remove(&key),
+        Some(value) => now.insert(key.clone(), value),
+        None => now.remove(key),
     };
-    before.entry(place).or_insert(old);
+    before.entry(key.clone()).or_insert(old);
 }
 
-impl Ledger {
-    /// Puts or removes a resource. Fleets that the settings do not name have no resources.
-    pub(crate) fn resource(&mut self, fleet: &FleetName, id: &ResourceId, value: Option<Resource>) {
-        if let Some(config) = self.translation.fleets.get_mut(fleet) {
-            write(&mut config.resources, &mut self.resources, (fleet.clone(), id.clone()), id.clone(), value);
-        }
-    }
-
-    pub(crate) fn secret(&mut self, fleet: &FleetName, digest: &SecretDigest, value: Option<SecretBytes>) {
-        if let Some(config) = self.translation.fleets.get_mut(fleet) {
-            write(&mut config.secrets, &mut self.secrets, (fleet.clone(), digest.clone()), digest.clone(), value);
-        }
-    }
-
-    pub(crate) fn members(&mut self, fleet: &FleetName, set: &MemberSetName, value: Option<Members>) {
-        if let Some(config) = self.translation.fleets.get_mut(fleet) {
-            write(&mut config.members, &mut self.members, (fleet.clone(), set.clone()), set.clone(), value);
-        }
-    }
-
-    pub(crate) fn draft(&mut self, object: &ObjectRef, value: Option<Arc<Draft>>) {
-        write(&mut self.translation.drafts, &mut self.drafts, object.clone(), object.clone(), value);
-    }
-
-    pub(crate) fn backend(&mut self, backend: &BackendRef, value: Option<Members>) {
-        write(&mut self.translation.backends, &mut self.backends, backend.clone(), backend.clone(), value);
-    }
-
-    /// Ends the step: what is different now from what it was before. Costs what was written.
-    pub(crate) fn finish(&mut self) -> Delta {
-        let mut fleets: BTreeMap<FleetName, FleetDelta> = BTreeMap::new();
-        let now = &self.translation;
-        for ((fleet, id), old) in std::mem::take(&mut self.resources) {
-            let new = now.fleets.get(&fleet).and_then(|config| config.resources.get(&id));
-            match new {
-                Some(new) if old.as_ref() != Some(new) => fleets.entry(fleet).or_default().puts.push(new.clone()),
-                None if old.is_some() => fleets.entry(fleet).or_default().removes.push(id),
-                _ => {}
-            }
-        }
-        for ((fleet, digest), old) in std::mem::take(&mut self.secrets) {
-            let new = now.fleets.get(&fleet).and_then(|config| config.secrets.get(&digest));
-            match new {
-                Some(new) if old.as_ref() != Some(new) => {
-                    fleets.entry(fleet).or_default().secrets_added.insert(digest, new.clone());
-                }
-                None if old.is_some() => fleets.entry(fleet).or_default().secrets_removed.push(digest),
-                _ => {}
-            }
-        }
-        for ((fleet, set), old) in std::mem::take(&mut self.members) {
-            let new = now.fleets.get(&fleet).and_then(|config| config.members.get(&set));
-            if new != old.as_ref() {
-                fleets.entry(fleet).or_default().sets.insert(set, new.cloned());
-            }
-        }
-        Delta {
-            fleets,
-            drafts: changed(std::mem::take(&mut self.drafts), &now.drafts),
-            backends: changed(std::mem::take(&mut self.backends), &now.backends),
-        }
-    }
-}
-
-fn changed<K: Ord, V: Clone + PartialEq>(before: Before<K, V>, now: &BTreeMap<K, V>) -> BTreeMap<K, Option<V>> {
+/// What is another now than before the step: the new value of each key, none for what is gone.
+fn changed<K: Ord + Hash, V: Clone + PartialEq>(before: &mut Before<K, V>, now: &Table<K, V>) -> Vec<(K, Option<V>)> {
+    let before = std::mem::take(before).into_iter();
     before
-        .into_iter()
         .filter_map(|(key, old)| {
             let new = now.get(&key);
             (new != old.as_ref()).then(|| {
@@ -116,4 +64,85 @@ fn changed<K: Ord, V: Clone + PartialEq>(before: Before<K, V>, now: &BTreeMap<K,
             })
         })
         .collect()
+}
+
+fn copy<K: Ord + Hash + Clone, V: Clone>(table: &Table<K, V>) -> BTreeMap<K, V> {
+    table.sorted().into_iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+impl Ledger {
+    /// Makes room for a fleet. Fleets without room have no resources.
+    pub(crate) fn fleet(&mut self, fleet: &FleetName) {
+        self.fleets.entry(fleet.clone()).or_default();
+    }
+
+    /// Puts or removes a resource.
+    pub(crate) fn resource(&mut self, fleet: &FleetName, id: &ResourceId, value: Option<Resource>) {
+        if let Some(fleet) = self.fleets.get_mut(fleet) {
+            write(&mut fleet.resources, &mut fleet.resources_before, id, value);
+        }
+    }
+
+    pub(crate) fn secret(&mut self, fleet: &FleetName, digest: &SecretDigest, value: Option<SecretBytes>) {
+        if let Some(fleet) = self.fleets.get_mut(fleet) {
+            write(&mut fleet.secrets, &mut fleet.secrets_before, digest, value);
+        }
+    }
+
+    pub(crate) fn members(&mut self, fleet: &FleetName, set: &MemberSetName, value: Option<Members>) {
+        if let Some(fleet) = self.fleets.get_mut(fleet) {
+            write(&mut fleet.members, &mut fleet.members_before, set, value);
+        }
+    }
+
+    pub(crate) fn draft(&mut self, object: &ObjectRef, value: Option<Arc<Draft>>) {
+        write(&mut self.drafts, &mut self.drafts_before, object, value);
+    }
+
+    pub(crate) fn backend(&mut self, backend: &BackendRef, value: Option<Members>) {
+        write(&mut self.backends, &mut self.backends_before, backend, value);
+    }
+
+    /// The whole translation, in a copy.
+    pub(crate) fn translation(&self) -> Translation {
+        let fleets = self.fleets.iter().map(|(name, fleet)| {
+            let config = FleetConfig {
+                resources: copy(&fleet.resources),
+                members: copy(&fleet.members),
+                secrets: copy(&fleet.secrets),
+            };
+            (name.clone(), config)
+        });
+        Translation { fleets: fleets.collect(), drafts: copy(&self.drafts), backends: copy(&self.backends) }
+    }
+
+    /// Ends the step: what is different now from what it was before. Costs what was written.
+    pub(crate) fn finish(&mut self) -> Delta {
+        let fleets = self.fleets.iter_mut().map(|(name, fleet)| (name.clone(), fleet.finish()));
+        Delta {
+            fleets: fleets.filter(|(_, delta)| !delta.is_empty()).collect(),
+            drafts: changed(&mut self.drafts_before, &self.drafts).into_iter().collect(),
+            backends: changed(&mut self.backends_before, &self.backends).into_iter().collect(),
+        }
+    }
+}
+
+impl FleetLedger {
+    fn finish(&mut self) -> FleetDelta {
+        let sets = changed(&mut self.members_before, &self.members).into_iter().collect();
+        let mut delta = FleetDelta { sets, ..FleetDelta::default() };
+        for (id, resource) in changed(&mut self.resources_before, &self.resources) {
+            match resource {
+                Some(resource) => delta.puts.push(resource),
+                None => delta.removes.push(id),
+            }
+        }
+        for (digest, bytes) in changed(&mut self.secrets_before, &self.secrets) {
+            match bytes {
+                Some(bytes) => drop(delta.secrets_added.insert(digest, bytes)),
+                None => delta.secrets_removed.push(digest),
+            }
+        }
+        delta
+    }
 }

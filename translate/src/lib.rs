@@ -4,7 +4,7 @@
 //! one Secret, one host) that run in fixed stages. Each declares what it may read, absences included, so the incremental
 //! engine knows which units a change concerns.
 //!
-//! No I/O, no clock, no randomness, no unordered maps.
+//! No I/O, no clock, no randomness, and no map that shows an order other than that of its keys.
 
 mod address;
 mod annotations;
@@ -26,6 +26,7 @@ mod parse;
 mod pem;
 mod plain;
 mod stages;
+mod table;
 mod tls;
 mod view;
 mod world;

@@ -1,7 +1,6 @@
 //! What is kept because something names it: pools with their sets, certificates with their keys, backends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use config::{CertificateName, PoolName, SecretDigest};
 
@@ -12,67 +11,79 @@ use crate::objects::NamespacedName;
 use crate::outcome::BackendRef;
 use crate::plain::members;
 use crate::stages::Stages;
+use crate::table::Table;
 use crate::world::FleetName;
 
-/// Counts who names what. Keys start with the object that the thing comes from, so that its things are found by range.
+/// How often each thing is named, by the object that it comes from.
+type Counts<K> = Table<NamespacedName, BTreeMap<K, usize>>;
+
+/// Counts who names what.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
-    pools: BTreeMap<(PoolName, FleetName), usize>,
-    certificates: BTreeMap<(CertificateName, FleetName), usize>,
-    backends: BTreeMap<BackendRef, usize>,
+    /// By Service.
+    pools: Counts<(PoolName, FleetName)>,
+    /// By Secret.
+    certificates: Counts<(CertificateName, FleetName)>,
+    /// By Service.
+    backends: Counts<BackendRef>,
     /// The key that a certificate was last emitted with.
-    keys: BTreeMap<(CertificateName, FleetName), SecretDigest>,
-    secrets: BTreeMap<(FleetName, SecretDigest), usize>,
+    keys: Table<(CertificateName, FleetName), SecretDigest>,
+    secrets: Table<(FleetName, SecretDigest), usize>,
     stale_pools: BTreeSet<(PoolName, FleetName)>,
     stale_certificates: BTreeSet<(CertificateName, FleetName)>,
     stale_backends: BTreeSet<BackendRef>,
 }
 
-fn count<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, stale: &mut BTreeSet<K>, key: K, more: bool) {
-    let number = counts.entry(key.clone()).or_default();
+fn count<K: Ord + Clone>(counts: &mut Counts<K>, stale: &mut BTreeSet<K>, of: &NamespacedName, key: K, more: bool) {
+    let named = counts.or_default(of);
+    let number = named.entry(key.clone()).or_default();
     *number = if more { *number + 1 } else { number.saturating_sub(1) };
     let (first, last) = (more && *number == 1, *number == 0);
     if last {
-        counts.remove(&key);
+        named.remove(&key);
+        if named.is_empty() {
+            counts.remove(of);
+        }
     }
     if first || last {
         stale.insert(key);
     }
 }
 
+fn all<'a, K>(counts: &'a Counts<K>, of: &NamespacedName) -> impl Iterator<Item = &'a K> {
+    counts.get(of).into_iter().flat_map(BTreeMap::keys)
+}
+
+fn is_named<K: Ord>(counts: &Counts<K>, of: &NamespacedName, key: &K) -> bool {
+    counts.get(of).is_some_and(|named| named.contains_key(key))
+}
+
 impl Needs {
     pub(crate) fn pool(&mut self, fleet: &FleetName, pool: &PoolName, more: bool) {
-        count(&mut self.pools, &mut self.stale_pools, (pool.clone(), fleet.clone()), more);
+        let service = NamespacedName::new(&pool.namespace, &pool.service);
+        count(&mut self.pools, &mut self.stale_pools, &service, (pool.clone(), fleet.clone()), more);
     }
 
     pub(crate) fn certificate(&mut self, fleet: &FleetName, certificate: &CertificateName, more: bool) {
-        count(&mut self.certificates, &mut self.stale_certificates, (certificate.clone(), fleet.clone()), more);
+        let secret = NamespacedName::new(&certificate.namespace, &certificate.name);
+        let key = (certificate.clone(), fleet.clone());
+        count(&mut self.certificates, &mut self.stale_certificates, &secret, key, more);
     }
 
     pub(crate) fn backend(&mut self, backend: &BackendRef, more: bool) {
-        count(&mut self.backends, &mut self.stale_backends, backend.clone(), more);
+        let service = NamespacedName::new(&backend.namespace, &backend.service);
+        count(&mut self.backends, &mut self.stale_backends, &service, backend.clone(), more);
     }
 
     /// A Service or its endpoints are different now.
     pub(crate) fn service_changed(&mut self, service: &NamespacedName) {
-        let (namespace, name) = (service.namespace.clone(), service.name.clone());
-        let pool = PoolName { namespace: namespace.clone(), service: name.clone(), port: 0, variant: String::new() };
-        let from = (Bound::Included((pool, FleetName::default())), Bound::Unbounded);
-        let of_service = |pool: &PoolName| pool.namespace == service.namespace && pool.service == service.name;
-        let pools = self.pools.range(from).map(|(key, _)| key).take_while(|(pool, _)| of_service(pool));
-        self.stale_pools.extend(pools.cloned());
-        let from = BackendRef { namespace, service: name, port: 0 };
-        let backends = self.backends.range(from..).map(|(backend, _)| backend);
-        let backends = backends.take_while(|b| b.namespace == service.namespace && b.service == service.name);
-        self.stale_backends.extend(backends.cloned());
+        self.stale_pools.extend(all(&self.pools, service).cloned());
+        self.stale_backends.extend(all(&self.backends, service).cloned());
     }
 
     /// A Secret is different now.
     pub(crate) fn secret_changed(&mut self, secret: &NamespacedName) {
-        let name = CertificateName { namespace: secret.namespace.clone(), name: secret.name.clone() };
-        let from = (Bound::Included((name.clone(), FleetName::default())), Bound::Unbounded);
-        let certificates = self.certificates.range(from).map(|(key, _)| key).take_while(|(other, _)| *other == name);
-        self.stale_certificates.extend(certificates.cloned());
+        self.stale_certificates.extend(all(&self.certificates, secret).cloned());
     }
 
     /// Brings everything stale up to date.
@@ -85,7 +96,7 @@ impl Needs {
         }
         for backend in std::mem::take(&mut self.stale_backends) {
             let service = NamespacedName::new(&backend.namespace, &backend.service);
-            let wanted = self.backends.contains_key(&backend);
+            let wanted = is_named(&self.backends, &service, &backend);
             ledger.backend(&backend, wanted.then(|| members(stages, &service, backend.port)));
         }
     }
@@ -94,7 +105,7 @@ impl Needs {
         let (pool, fleet) = key;
         let service = NamespacedName::new(&pool.namespace, &pool.service);
         let shape = stages.backends.get(&service).and_then(|state| state.shape.as_ref());
-        let shape = shape.filter(|_| self.pools.contains_key(key));
+        let shape = shape.filter(|_| is_named(&self.pools, &service, key));
         let id = config::ResourceId { kind: config::Kind::Pool, name: pool.to_name() };
         ledger.resource(fleet, &id, shape.map(|shape| emit::pool(pool, shape)));
         let set = shape.filter(|shape| shape.external.is_none());
@@ -105,7 +116,7 @@ impl Needs {
         let (certificate, fleet) = key;
         let secret = NamespacedName::new(&certificate.namespace, &certificate.name);
         let usable = match stages.certificates.get(&secret) {
-            Some(CertificateState::Usable(usable)) if self.certificates.contains_key(key) => Some(usable),
+            Some(CertificateState::Usable(usable)) if is_named(&self.certificates, &secret, key) => Some(usable),
             _ => None,
         };
         let id = config::ResourceId { kind: config::Kind::Certificate, name: certificate.to_name() };
@@ -114,7 +125,7 @@ impl Needs {
         let old = match usable {
             Some(usable) => {
                 let digest = usable.digest.clone();
-                *self.secrets.entry((fleet.clone(), digest.clone())).or_default() += 1;
+                *self.secrets.or_default(&(fleet.clone(), digest.clone())) += 1;
                 ledger.secret(fleet, &digest, Some(usable.key.clone()));
                 self.keys.insert(key.clone(), digest)
             }
@@ -122,7 +133,7 @@ impl Needs {
         };
         if let Some(digest) = old {
             let place = (fleet.clone(), digest.clone());
-            let number = self.secrets.entry(place.clone()).or_default();
+            let number = self.secrets.or_default(&place);
             *number = number.saturating_sub(1);
             if *number == 0 {
                 self.secrets.remove(&place);

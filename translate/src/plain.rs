@@ -25,7 +25,7 @@ pub fn translate(world: &World) -> Translation {
     }
     let mut certificates: BTreeSet<(FleetName, CertificateName)> = BTreeSet::new();
     let mut pools: BTreeSet<(FleetName, PoolName)> = BTreeSet::new();
-    for (key, state) in &stages.hosts {
+    for (key, state) in stages.hosts.sorted() {
         let (Some(fleet), Some(settings)) =
             (translation.fleets.get_mut(&key.fleet), world.settings().fleets.get(&key.fleet))
         else {
@@ -88,7 +88,7 @@ fn parse_all(world: &World, stages: &mut Stages) {
     for key in world.ingress_keys() {
         let unit = Unit::Parse(key.clone());
         if let Some(parsed) = parse::parse(&View::new(world, stages, &unit), key) {
-            stages.ingresses.entry(key.clone()).or_default().parsed = Some(Arc::new(parsed));
+            stages.ingresses.or_default(key).parsed = Some(Arc::new(parsed));
         }
     }
     let services: BTreeSet<_> = stages.ours().flat_map(|(_, parsed)| parsed.services()).collect();
@@ -106,12 +106,12 @@ fn parse_all(world: &World, stages: &mut Stages) {
     for key in keys {
         let unit = Unit::Tls(key.clone());
         let choices = tls::choose(&View::new(world, stages, &unit), &key);
-        stages.ingresses.entry(key).or_default().tls = choices.map(Arc::new);
+        stages.ingresses.or_default(&key).tls = choices.map(Arc::new);
     }
 }
 
 fn claim_all(world: &World, stages: &mut Stages) {
-    for ingress in stages.ingresses.values() {
+    for (_, ingress) in stages.ingresses.sorted() {
         let Some(parsed) = &ingress.parsed else { continue };
         let claims = Registration::new(parsed, ingress.tls.as_deref());
         for (host, (claimant, certificates)) in claims.hosts {

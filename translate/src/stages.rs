@@ -10,6 +10,7 @@ use crate::host::HostState;
 use crate::objects::NamespacedName;
 use crate::output::Output;
 use crate::parse::Parsed;
+use crate::table::Table;
 use crate::tls::TlsChoices;
 use crate::view::Key;
 
@@ -17,11 +18,11 @@ use crate::view::Key;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stages {
     /// Everything of one Ingress stands in one place, so that a change of it looks for it once.
-    pub(crate) ingresses: BTreeMap<NamespacedName, IngressStages>,
-    pub(crate) backends: BTreeMap<NamespacedName, BackendState>,
-    pub(crate) certificates: BTreeMap<NamespacedName, CertificateState>,
+    pub(crate) ingresses: Table<NamespacedName, IngressStages>,
+    pub(crate) backends: Table<NamespacedName, BackendState>,
+    pub(crate) certificates: Table<NamespacedName, CertificateState>,
     pub(crate) claims: Claims,
-    pub(crate) hosts: BTreeMap<HostKey, Arc<HostState>>,
+    pub(crate) hosts: Table<HostKey, Arc<HostState>>,
 }
 
 /// What the units of one Ingress have made.
@@ -64,8 +65,8 @@ impl Stages {
         self.ingresses.get(key)?.tls.as_ref()
     }
 
-    /// The Ingresses of ours.
+    /// The Ingresses of ours, sorted.
     pub(crate) fn ours(&self) -> impl Iterator<Item = (&NamespacedName, &Arc<Parsed>)> {
-        self.ingresses.iter().filter_map(|(key, stages)| Some((key, stages.parsed.as_ref()?)))
+        self.ingresses.sorted().into_iter().filter_map(|(key, stages)| Some((key, stages.parsed.as_ref()?)))
     }
 }

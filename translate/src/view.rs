@@ -19,7 +19,7 @@ use crate::world::{Settings, World};
 /// Something that a unit may read. Reading that it is absent counts as reading.
 ///
 /// The settings have no key: whoever changes them translates everything anew.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// The object.
     Ingress(NamespacedName),
@@ -50,7 +50,7 @@ pub(crate) enum Key {
 }
 
 /// A unit of work. Units run in the order of the variants; each reads only what earlier ones made.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Unit {
     /// One Ingress to what it asks for.
     Parse(NamespacedName),

@@ -9,6 +9,7 @@ use config::ObjectRef;
 use crate::objects::{
     ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, NamespacedName, Object, Secret, Service,
 };
+use crate::table::Table;
 
 /// The controller name that an IngressClass must give to be ours.
 pub const INGRESS_CONTROLLER: &str = "scalws.io/ingress-controller";
@@ -87,7 +88,7 @@ pub enum Change {
     Settings(Settings),
 }
 
-type Objects = BTreeMap<NamespacedName, Arc<Object>>;
+type Objects = Table<NamespacedName, Arc<Object>>;
 
 /// Everything that is known of the cluster.
 #[derive(Clone, Debug)]
@@ -100,8 +101,8 @@ pub struct World {
     secrets: Objects,
     config_maps: Objects,
     namespaces: Objects,
-    gateway: BTreeMap<ObjectRef, Arc<Object>>,
-    slices_of: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+    gateway: Table<ObjectRef, Arc<Object>>,
+    slices_of: Table<NamespacedName, BTreeSet<NamespacedName>>,
     default_classes: BTreeSet<String>,
 }
 
@@ -110,15 +111,15 @@ impl World {
     pub fn new(settings: Settings) -> World {
         World {
             settings: Arc::new(settings),
-            ingresses: Objects::new(),
-            classes: Objects::new(),
-            services: Objects::new(),
-            slices: Objects::new(),
-            secrets: Objects::new(),
-            config_maps: Objects::new(),
-            namespaces: Objects::new(),
-            gateway: BTreeMap::new(),
-            slices_of: BTreeMap::new(),
+            ingresses: Objects::default(),
+            classes: Objects::default(),
+            services: Objects::default(),
+            slices: Objects::default(),
+            secrets: Objects::default(),
+            config_maps: Objects::default(),
+            namespaces: Objects::default(),
+            gateway: Table::default(),
+            slices_of: Table::default(),
             default_classes: BTreeSet::new(),
         }
     }
@@ -163,7 +164,7 @@ impl World {
         match object {
             Object::EndpointSlice(slice) => {
                 if let Some(service) = slice.service() {
-                    self.slices_of.entry(service).or_default().insert(object.key());
+                    self.slices_of.or_default(&service).insert(object.key());
                 }
             }
             Object::IngressClass(class) if is_default_class(class) => {
@@ -195,9 +196,8 @@ impl World {
         &self.settings
     }
 
-    /// Every object, by kind, then namespace and name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
-        let tables = [
+    fn tables(&self) -> [&Objects; 7] {
+        [
             &self.classes,
             &self.config_maps,
             &self.slices,
@@ -205,18 +205,23 @@ impl World {
             &self.namespaces,
             &self.secrets,
             &self.services,
-        ];
-        tables.into_iter().flat_map(BTreeMap::values).chain(self.gateway.values())
+        ]
+    }
+
+    /// Every object, by kind, then namespace and name. Sorts the world.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+        let tables = self.tables().into_iter().flat_map(Table::sorted).map(|(_, object)| object);
+        tables.chain(self.gateway_objects())
     }
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        self.iter().count()
+        self.tables().into_iter().map(Table::len).sum::<usize>() + self.gateway.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
+        self.len() == 0
     }
 
     /// An object.
@@ -234,14 +239,14 @@ impl World {
         }
     }
 
-    /// The names of all Ingresses.
+    /// The names of all Ingresses, sorted.
     pub fn ingress_keys(&self) -> impl Iterator<Item = &NamespacedName> {
-        self.ingresses.keys()
+        self.ingresses.sorted().into_iter().map(|(key, _)| key)
     }
 
-    /// Every object of the Gateway API.
+    /// Every object of the Gateway API, sorted.
     pub fn gateway_objects(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.gateway.values()
+        self.gateway.sorted().into_iter().map(|(_, object)| object)
     }
 
     pub(crate) fn ingress(&self, key: &NamespacedName) -> Option<&Ingress> {

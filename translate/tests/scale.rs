@@ -114,10 +114,11 @@ fn with_paths(paths: &[String]) -> Value {
 fn big(paths: &[String]) -> (Translation, config::Loaded) {
     let mut engine = engine(1, false);
     engine.apply(vec![put(with_paths(paths))]);
-    let fleet = engine.translation().fleets.values().next().unwrap();
+    let translation = engine.translation();
+    let fleet = translation.fleets.values().next().unwrap();
     let id = fleet.resources.keys().find(|id| id.to_string() == "fragment/Ingress/demo/big/big.x.io").unwrap();
     let loaded = config::load(id.clone(), &fleet.resources[id].bytes).unwrap();
-    (engine.translation().clone(), loaded)
+    (translation, loaded)
 }
 
 #[test]
@@ -162,7 +163,8 @@ fn an_ingress_full_of_faults_costs_what_it_is_long() {
         "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"namespace": "demo", "name": "bad"},
         "spec": {"ingressClassName": "nginx", "rules": rules, "tls": tls},
     }))]);
-    let draft = engine.translation().drafts.iter().find(|(object, _)| object.name == "bad").unwrap().1;
+    let translation = engine.translation();
+    let draft = translation.drafts.iter().find(|(object, _)| object.name == "bad").unwrap().1;
     assert!(draft.findings.len() < 250, "{}", draft.findings.len());
     assert!(draft.findings.iter().any(|finding| finding.reason == "MoreFindings"));
     assert!(draft.findings.iter().any(|finding| finding.reason == "SecretMissing"));
@@ -179,7 +181,8 @@ fn rules_without_host_do_not_multiply_without_bound() {
         "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"namespace": "demo", "name": "bad"},
         "spec": {"ingressClassName": "nginx", "rules": [{"http": {"paths": paths}}], "tls": [{"hosts": hosts}]},
     }))]);
-    let draft = engine.translation().drafts.iter().find(|(object, _)| object.name == "bad").unwrap().1;
+    let translation = engine.translation();
+    let draft = translation.drafts.iter().find(|(object, _)| object.name == "bad").unwrap().1;
     assert_eq!(draft.findings[0].reason, "TooLarge");
     assert_eq!(draft.findings[0].field, "spec.tls[0].hosts[10]");
 }

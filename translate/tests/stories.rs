@@ -214,7 +214,7 @@ fn check(file: &Path) -> Vec<String> {
         engine.apply(vec![change]);
     }
     let translation = translate(&world);
-    assert_eq!(&translation, engine.translation(), "{name}: the engine differs");
+    assert_eq!(&translation, &engine.translation(), "{name}: the engine differs");
     let (seen, said) = (summary(&translation), findings(&translation));
     let mut wrong = Vec::new();
     for (part, wanted) in entries(&story, "expect") {
