@@ -51,7 +51,8 @@ fn walk(folder: &Path, out: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-fn counts(path: &Path) -> bool {
+/// Whether a file of this name is read as a manifest.
+pub fn counts(path: &Path) -> bool {
     path.extension().and_then(|e| e.to_str()).is_some_and(|e| matches!(e, "yaml" | "yml" | "json"))
 }
 

@@ -3,7 +3,9 @@
 //! They run on a thread of their own, follow the folder, and end with the process.
 
 pub mod endpoints;
+mod folder;
 pub mod server;
+mod watch;
 pub mod websocket;
 
 use std::collections::BTreeMap;
@@ -13,19 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use notify::{RecursiveMode, Watcher as _};
-use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::log::Log;
-use crate::manifests::{self, ManifestFile, text};
 use endpoints::Endpoint;
-
-/// How long after a change the folder is read, so that one write of many files is read once.
-const SETTLE: Duration = Duration::from_millis(20);
-/// How often the folder is read without a notice: the watch is lost when the folder itself is replaced.
-const REREAD: Duration = Duration::from_secs(5);
+use folder::Folder;
+use server::Owner;
+use watch::{Look, Watch};
 
 /// Running echo servers. They end when this is dropped.
 pub struct Echo {
@@ -66,54 +63,52 @@ impl Drop for Echo {
     }
 }
 
-async fn follow(folder: &Path, log: Log, ready: std::sync::mpsc::SyncSender<()>) {
-    let changed = Arc::new(Notify::new());
-    let notice = changed.clone();
-    let mut watcher = notify::recommended_watcher(move |_| notice.notify_one()).ok();
-    let mut open: BTreeMap<SocketAddr, Server> = BTreeMap::new();
-    let mut slices = Slices::default();
+async fn follow(root: &Path, log: Log, ready: std::sync::mpsc::SyncSender<()>) {
+    let mut watch = Watch::new(root);
+    let mut folder = Folder::new(root);
+    let mut open = Servers::default();
+    let mut look = Look::Everything;
     loop {
-        if let Some(watcher) = &mut watcher {
-            // Again each time: a folder that was taken away and put back is another one. Failing, REREAD finds it.
-            let _ = watcher.watch(folder, RecursiveMode::Recursive);
+        let whole = look == Look::Everything;
+        if whole {
+            // Before the look, so that nothing falls in between.
+            watch.renew();
         }
         // Reading a large folder takes a while, which the echo servers on this thread must not be held up by.
-        let place = folder.to_owned();
-        let read = tokio::task::spawn_blocking(move || {
-            let files = manifests::read(&place).ok()?;
-            // A folder that went away under way was read in part.
-            place.is_dir().then_some(files)
+        let looked = tokio::task::spawn_blocking(move || {
+            let changed = folder.look(&look);
+            // What could not be opened is tried again with each look at everything.
+            let wanted = (changed || whole).then(|| endpoints::of(folder.slices()));
+            (folder, wanted)
         });
-        if let Ok(Some(files)) = read.await {
-            arrange(&mut open, slices.take_in(files), log).await;
-        }
+        let whole = match looked.await {
+            Ok((back, wanted)) => {
+                folder = back;
+                if let Some(wanted) = wanted {
+                    open.arrange(wanted, log).await;
+                }
+                None
+            }
+            Err(error) => {
+                // What is open stays open until the whole folder was read anew.
+                log.say(&format!("the echo servers cannot follow {}: {error}", root.display()));
+                folder = Folder::new(root);
+                Some(Look::Everything)
+            }
+        };
         let _ = ready.try_send(());
-        let _ = tokio::time::timeout(REREAD, changed.notified()).await;
-        tokio::time::sleep(SETTLE).await;
+        let next = watch.next().await;
+        look = whole.unwrap_or(next);
     }
 }
 
-/// The last good EndpointSlices of each file: the proxies go on sending to them while a file is broken.
-#[derive(Debug, Default)]
-struct Slices(BTreeMap<PathBuf, Vec<Value>>);
-
-impl Slices {
-    /// Takes in all files of the folder and gives the endpoints that are to be open.
-    fn take_in(&mut self, files: Vec<ManifestFile>) -> BTreeMap<SocketAddr, Endpoint> {
-        let mut before = std::mem::take(&mut self.0);
-        for ManifestFile { path, objects } in files {
-            let slices = match objects {
-                Ok(objects) => objects.into_iter().filter(|o| text(o, "/kind") == "EndpointSlice").collect(),
-                Err(_) => before.remove(&path).unwrap_or_default(),
-            };
-            self.0.insert(path, slices);
-        }
-        endpoints::of(self.0.values().flatten())
-    }
-}
+/// The echo servers that are wanted.
+#[derive(Default)]
+struct Servers(BTreeMap<SocketAddr, Server>);
 
 struct Server {
-    endpoint: Endpoint,
+    owner: Owner,
+    /// Nothing when the address could not be opened.
     task: Option<JoinHandle<()>>,
 }
 
@@ -125,48 +120,107 @@ impl Drop for Server {
     }
 }
 
-/// Closes what is not wanted any more and opens what is new.
-async fn arrange(open: &mut BTreeMap<SocketAddr, Server>, wanted: BTreeMap<SocketAddr, Endpoint>, log: Log) {
-    open.retain(|address, server| wanted.get(address) == Some(&server.endpoint));
-    for (address, endpoint) in wanted {
-        if open.get(&address).is_some_and(|s| s.task.is_some()) {
-            continue;
-        }
-        let task = match server::open(address, endpoint.clone()).await {
-            Ok(task) => Some(task),
-            Err(error) => {
-                // Said once; tried again with each reading.
-                if !open.contains_key(&address) {
-                    log.say(&format!("no echo server on {address} ({endpoint}): {error}"));
-                }
-                None
+impl Servers {
+    /// Closes what is not wanted any more and opens what is new. An address that goes over to another owner stays open:
+    /// only the name in its answers changes.
+    async fn arrange(&mut self, wanted: BTreeMap<SocketAddr, Endpoint>, log: Log) {
+        let unwanted: Vec<SocketAddr> = self.0.keys().filter(|a| !wanted.contains_key(a)).copied().collect();
+        for address in unwanted {
+            if let Some(task) = self.0.remove(&address).and_then(|mut server| server.task.take()) {
+                task.abort();
+                // The address is free only when the task is gone. Its result is that it was stopped.
+                let _ = task.await;
             }
-        };
-        open.insert(address, Server { endpoint, task });
+        }
+        for (address, endpoint) in wanted {
+            let known = self.0.get(&address);
+            if let Some(server) = known {
+                server.owner.set(endpoint.clone());
+            }
+            if known.is_some_and(|server| server.task.is_some()) {
+                continue;
+            }
+            let owner = known.map_or_else(|| Owner::new(endpoint.clone()), |server| server.owner.clone());
+            let task = match server::open(address, owner.clone()).await {
+                Ok(task) => Some(task),
+                Err(error) => {
+                    // Said once.
+                    if known.is_none() {
+                        log.say(&format!("no echo server on {address} ({endpoint}): {error}"));
+                    }
+                    None
+                }
+            };
+            self.0.insert(address, Server { owner, task });
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use std::net::Ipv4Addr;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
 
-    #[test]
-    fn a_broken_file_keeps_its_endpoints_and_one_that_is_gone_does_not() {
-        let file = |name: &str, objects| ManifestFile { path: PathBuf::from(name), objects };
-        let slice = |ip: &str| {
-            let endpoints = [json!({ "addresses": [ip] })];
-            json!({"kind": "EndpointSlice", "endpoints": endpoints, "ports": [{"port": 80}]})
-        };
-        let mut slices = Slices::default();
-        let mut open = |files| slices.take_in(files).into_keys().map(|a| a.to_string()).collect::<Vec<_>>();
-        let (one, two) = (slice("127.0.0.2"), slice("127.0.0.3"));
-        assert_eq!(
-            open(vec![file("a", Ok(vec![one])), file("b", Ok(vec![two.clone()]))]),
-            ["127.0.0.2:80", "127.0.0.3:80"]
-        );
-        assert_eq!(open(vec![file("a", Err("kind: [".to_owned())), file("b", Ok(vec![two]))]).len(), 2);
-        assert_eq!(open(vec![file("a", Err("still".to_owned()))]), ["127.0.0.2:80"]);
-        assert_eq!(open(Vec::new()), [""; 0]);
+    fn endpoint(pod: &str) -> Endpoint {
+        Endpoint { service: "shop/web".to_owned(), pod: pod.to_owned() }
+    }
+
+    /// An address that nobody listens on now.
+    fn free() -> SocketAddr {
+        let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.local_addr().unwrap()
+    }
+
+    /// Asks on a connection and gives the answer when the pod's name is in it.
+    async fn answer(stream: &mut TcpStream) -> String {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let mut text = Vec::new();
+        while !text.ends_with(b"}\n") {
+            assert_ne!(stream.read_buf(&mut text).await.unwrap(), 0, "the connection was closed");
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_address_with_another_owner_stays_open_and_names_it() {
+        let (address, mut servers) = (free(), Servers::default());
+        servers.arrange(BTreeMap::from([(address, endpoint("first"))]), Log::new(crate::cli::LogFormat::Text)).await;
+        let mut kept = TcpStream::connect(address).await.unwrap();
+        assert!(answer(&mut kept).await.contains(r#""pod": "first""#));
+        servers.arrange(BTreeMap::from([(address, endpoint("second"))]), Log::new(crate::cli::LogFormat::Text)).await;
+        assert!(answer(&mut kept).await.contains(r#""pod": "second""#), "a kept connection names the old owner");
+        let mut new = TcpStream::connect(address).await.expect("the address is closed");
+        assert!(answer(&mut new).await.contains(r#""pod": "second""#));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_wanted_is_closed_and_what_could_not_be_opened_is_tried_again() {
+        let (gone, taken, mut servers) = (free(), free(), Servers::default());
+        let other = std::net::TcpListener::bind(taken).unwrap();
+        servers
+            .arrange(
+                BTreeMap::from([(gone, endpoint("a")), (taken, endpoint("b"))]),
+                Log::new(crate::cli::LogFormat::Text),
+            )
+            .await;
+        let mut kept = TcpStream::connect(gone).await.unwrap();
+        drop(other);
+        servers.arrange(BTreeMap::from([(taken, endpoint("c"))]), Log::new(crate::cli::LogFormat::Text)).await;
+        assert_eq!(kept.read(&mut [0]).await.unwrap_or(0), 0, "a connection of a closed server stays open");
+        assert!(TcpStream::connect(gone).await.is_err(), "it still listens");
+        let mut opened = TcpStream::connect(taken).await.expect("it was not tried again");
+        assert!(answer(&mut opened).await.contains(r#""pod": "c""#));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_was_closed_can_be_opened_again_at_once() {
+        let (address, mut servers) = (free(), Servers::default());
+        let wanted = BTreeMap::from([(address, endpoint("a"))]);
+        servers.arrange(wanted.clone(), Log::new(crate::cli::LogFormat::Text)).await;
+        servers.arrange(BTreeMap::new(), Log::new(crate::cli::LogFormat::Text)).await;
+        servers.arrange(wanted, Log::new(crate::cli::LogFormat::Text)).await;
+        assert!(TcpStream::connect(address).await.is_ok(), "it is closed until the next look");
     }
 }

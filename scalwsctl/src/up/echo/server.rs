@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
@@ -23,14 +23,33 @@ use super::websocket;
 /// How long to pause when the system has no descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Opens the address and answers there until the task is aborted.
+/// Who answers at an address now. It may change while the server is open.
+#[derive(Clone, Debug)]
+pub struct Owner(Arc<Mutex<Arc<Endpoint>>>);
+
+impl Owner {
+    /// Someone.
+    pub fn new(endpoint: Endpoint) -> Owner {
+        Owner(Arc::new(Mutex::new(Arc::new(endpoint))))
+    }
+
+    /// Someone else.
+    pub fn set(&self, endpoint: Endpoint) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(endpoint);
+    }
+
+    fn now(&self) -> Arc<Endpoint> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Opens the address and answers there in the owner's name until the task is aborted.
 ///
 /// # Errors
 ///
 /// When the address cannot be opened.
-pub async fn open(address: SocketAddr, endpoint: Endpoint) -> io::Result<JoinHandle<()>> {
+pub async fn open(address: SocketAddr, owner: Owner) -> io::Result<JoinHandle<()>> {
     let listener = TcpListener::bind(address).await?;
-    let endpoint = Arc::new(endpoint);
     Ok(tokio::spawn(async move {
         // Aborting the task drops the set, which ends the connections.
         let mut connections = JoinSet::new();
@@ -38,7 +57,7 @@ pub async fn open(address: SocketAddr, endpoint: Endpoint) -> io::Result<JoinHan
             while connections.try_join_next().is_some() {}
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    connections.spawn(converse(stream, endpoint.clone()));
+                    connections.spawn(converse(stream, owner.clone()));
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
@@ -46,10 +65,10 @@ pub async fn open(address: SocketAddr, endpoint: Endpoint) -> io::Result<JoinHan
     }))
 }
 
-async fn converse(stream: TcpStream, endpoint: Arc<Endpoint>) {
+async fn converse(stream: TcpStream, owner: Owner) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let endpoint = endpoint.clone();
+        let endpoint = owner.now();
         async move { Ok::<_, Infallible>(answer(request, &endpoint).await) }
     });
     // A client that goes away is no error here.
