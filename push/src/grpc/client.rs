@@ -1,14 +1,18 @@
 //! The agent's side of both listeners: enrolment, and the stream.
 
+use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use proto::v1::enrolment_client::EnrolmentClient;
 use proto::v1::push_client::PushClient;
 use proto::v1::{AgentMessage, ControllerMessage, EnrollRequest};
 use rustls::ClientConfig;
 use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
@@ -85,8 +89,26 @@ pub async fn enroll(
     trust: &[CertificateDer<'static>],
     token: Zeroizing<String>,
 ) -> Result<Credentials, ClientError> {
+    enroll_with(address, trust, token, dial(address)).await
+}
+
+/// Enrols over a connection that `dial` makes.
+///
+/// # Errors
+/// As [`enroll`].
+pub async fn enroll_with<D, F, IO>(
+    address: &str,
+    trust: &[CertificateDer<'static>],
+    token: Zeroizing<String>,
+    dial: D,
+) -> Result<Credentials, ClientError>
+where
+    D: FnMut() -> F + Send + 'static,
+    F: Future<Output = io::Result<IO>> + Send + 'static,
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (key, csr) = key_and_request().map_err(|_| ClientError::Answer("no key could be made"))?;
-    let channel = channel(address, tls::client(trust, None)?).await?;
+    let channel = channel_with(address, tls::client(trust, None)?, dial).await?;
     let request = EnrollRequest { csr: csr.into(), token: token.to_string() };
     let mut client = EnrolmentClient::new(channel).max_decoding_message_size(limits::MESSAGE);
     let answer = tokio::time::timeout(ENROLL, client.enroll(request)).await;
@@ -105,8 +127,21 @@ pub async fn enroll(
 
 /// Opens the stream. Nothing is said yet: Hello comes from the session.
 pub async fn connect(address: &str, credentials: &Credentials) -> Result<Link, ClientError> {
+    connect_with(address, credentials, dial(address)).await
+}
+
+/// Opens the stream over a connection that `dial` makes, for who chooses where it begins or counts its bytes.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_with<D, F, IO>(address: &str, credentials: &Credentials, dial: D) -> Result<Link, ClientError>
+where
+    D: FnMut() -> F + Send + 'static,
+    F: Future<Output = io::Result<IO>> + Send + 'static,
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let config = tls::client(&credentials.trust_bundle, Some((&credentials.chain, &credentials.key)))?;
-    let channel = channel(address, config).await?;
+    let channel = channel_with(address, config, dial).await?;
     let mut client =
         PushClient::new(channel).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
     let (send, outgoing) = mpsc::channel(OUTGOING);
@@ -118,6 +153,28 @@ pub async fn connect(address: &str, credentials: &Credentials) -> Result<Link, C
 
 /// A connection with this TLS configuration to whoever proves to be the controller at this address.
 pub async fn channel(address: &str, config: ClientConfig) -> Result<Channel, ClientError> {
+    channel_with(address, config, dial(address)).await
+}
+
+/// TCP to this address.
+fn dial(address: &str) -> impl FnMut() -> BoxFuture<'static, io::Result<TcpStream>> + Send + 'static {
+    let address = address.to_owned();
+    move || {
+        let address = address.clone();
+        Box::pin(async move {
+            let tcp = TcpStream::connect(address).await?;
+            tcp.set_nodelay(true)?;
+            Ok(tcp)
+        })
+    }
+}
+
+async fn channel_with<D, F, IO>(address: &str, config: ClientConfig, mut dial: D) -> Result<Channel, ClientError>
+where
+    D: FnMut() -> F + Send + 'static,
+    F: Future<Output = io::Result<IO>> + Send + 'static,
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let failed = |cause: String| ClientError::Connect { address: address.to_owned(), cause };
     let endpoint = Endpoint::from_shared(format!("http://{CONTROLLER_NAME}"))
         .map_err(|error| failed(error.to_string()))?
@@ -128,14 +185,12 @@ pub async fn channel(address: &str, config: ClientConfig) -> Result<Channel, Cli
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .http2_max_header_list_size(HEADERS);
-    let (connector, target) = (TlsConnector::from(Arc::new(config)), address.to_owned());
+    let connector = TlsConnector::from(Arc::new(config));
     let connect = tower::service_fn(move |_| {
-        let (connector, target) = (connector.clone(), target.clone());
+        let (connector, connection) = (connector.clone(), dial());
         async move {
-            let tcp = TcpStream::connect(target).await?;
-            tcp.set_nodelay(true)?;
-            let name = ServerName::try_from(CONTROLLER_NAME).map_err(std::io::Error::other)?;
-            Ok::<_, std::io::Error>(TokioIo::new(connector.connect(name, tcp).await?))
+            let name = ServerName::try_from(CONTROLLER_NAME).map_err(io::Error::other)?;
+            Ok::<_, io::Error>(TokioIo::new(connector.connect(name, connection.await?).await?))
         }
     });
     endpoint.connect_with_connector(connect).await.map_err(|error| failed(root_cause(&error)))
