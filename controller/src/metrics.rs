@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use push::grpc::server::Lane;
 
 use crate::report::Report;
 
@@ -43,6 +44,26 @@ struct ResultLabels {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LaneLabels {
+    lane: &'static str,
+}
+
+/// Counters of what went to agents. Taken out of their family once: counting a message takes no lock.
+#[derive(Debug)]
+struct Sent {
+    configuration: Counter,
+    members: Counter,
+    session: Counter,
+}
+
+impl Sent {
+    fn new(family: &Family<LaneLabels, Counter>) -> Sent {
+        let of = |lane| family.get_or_create_owned(&LaneLabels { lane });
+        Sent { configuration: of("configuration"), members: of("members"), session: of("session") }
+    }
+}
+
 /// The controller's metrics. Labels never hold what a tenant wrote: kinds and reasons are fixed words.
 #[derive(Debug)]
 pub struct Metrics {
@@ -56,11 +77,13 @@ pub struct Metrics {
     changes: Counter,
     coalesced: Counter,
     enrolments: Family<ResultLabels, Counter>,
+    sent: Sent,
     lag: Histogram,
 }
 
 impl Default for Metrics {
     fn default() -> Metrics {
+        let sent = Family::default();
         let metrics = Metrics {
             registry: Mutex::new(Registry::with_prefix("scalws_controller")),
             agents: Family::default(),
@@ -72,6 +95,7 @@ impl Default for Metrics {
             changes: Counter::default(),
             coalesced: Counter::default(),
             enrolments: Family::default(),
+            sent: Sent::new(&sent),
             lag: Histogram::new(LAG_BUCKETS),
         };
         let mut registry = metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,6 +112,7 @@ impl Default for Metrics {
             metrics.coalesced.clone(),
         );
         registry.register("enrolments", "Enrolments of agents by result", metrics.enrolments.clone());
+        registry.register("sent_bytes", "Bytes of messages to agents by lane, before gRPC and TLS", sent);
         registry.register_with_unit(
             "push_lag",
             "From the publication of a generation to an agent's verdict that it runs it",
@@ -105,6 +130,16 @@ impl Metrics {
         let count = count as u64;
         self.changes.inc_by(count);
         self.coalesced.inc_by(count.saturating_sub(1));
+    }
+
+    /// Notes a message to an agent.
+    pub fn sent(&self, lane: Lane, bytes: usize) {
+        let counter = match lane {
+            Lane::Configuration => &self.sent.configuration,
+            Lane::Members => &self.sent.members,
+            Lane::Session => &self.sent.session,
+        };
+        counter.inc_by(bytes as u64);
     }
 
     /// Notes how long a generation took to one agent.

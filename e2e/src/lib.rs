@@ -4,3 +4,4 @@ pub mod http_client;
 pub mod process;
 pub mod shop;
 pub mod sim;
+pub mod traffic;

@@ -79,11 +79,13 @@ pub struct Options {
     pub more: Vec<String>,
     /// What `SCALWS_LOG` says, which all its processes read; as in this process when it is none.
     pub log: Option<String>,
+    /// Further variables of the environment, which all its processes get.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { replicas: 2, http: 0, more: vec!["--echo".to_owned()], log: None }
+        Options { replicas: 2, http: 0, more: vec!["--echo".to_owned()], log: None, variables: Vec::new() }
     }
 }
 
@@ -124,6 +126,7 @@ impl Up {
         command.args(["--http", &options.http.to_string(), "--https", "0"]);
         command.args(["--replicas", &options.replicas.to_string()]).args(&options.more);
         command.envs(options.log.iter().map(|filter| ("SCALWS_LOG", filter)));
+        command.envs(options.variables.iter().map(|(name, value)| (name, value)));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let said = Arc::new(Mutex::new(String::new()));
         let mut readers = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use push::Version;
 use push::grpc::SharedFleet;
-use push::grpc::server::Hub as SessionHub;
+use push::grpc::server::{Hub as SessionHub, Lane};
 use push::identity::AgentIdentity;
 use push::server_session::{Close, Event, Role};
 use tokio::sync::watch;
@@ -96,6 +96,10 @@ impl SessionHub for Sessions {
             Event::MembersRefused { set, message, .. } => tell(AgentNews::MembersRefused { set, message }),
             Event::Closed(close) => tell(AgentNews::Gone { session, why: reason(&close) }),
         }
+    }
+
+    fn sent(&self, lane: Lane, bytes: usize) {
+        self.hub.metrics().sent(lane, bytes);
     }
 }
 

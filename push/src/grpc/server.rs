@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::Stream;
+use prost::Message as _;
+use proto::v1::controller_message::Message;
 use proto::v1::push_server::{Push, PushServer};
 use proto::v1::{AgentMessage, ControllerMessage};
 use tokio::net::TcpListener;
@@ -41,6 +43,32 @@ pub trait Hub: Send + Sync + 'static {
     /// Something happened in this agent's session; `session` tells sessions of one agent apart. They come in order, and
     /// while that session is locked: this must not block. No fleet is locked.
     fn event(&self, agent: &AgentIdentity, session: u64, event: Event);
+
+    /// A message of so many bytes, before the framing of gRPC and TLS, goes to some agent. For counting; no lock is held.
+    fn sent(&self, lane: Lane, bytes: usize) {
+        let _ = (lane, bytes);
+    }
+}
+
+/// What a message to an agent belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// A transfer of configuration, with the secrets it needs.
+    Configuration,
+    /// Member sets.
+    Members,
+    /// The conversation itself: welcomes, heartbeats, questions.
+    Session,
+}
+
+impl Lane {
+    fn of(message: &ControllerMessage) -> Lane {
+        match message.message {
+            Some(Message::Begin(_) | Message::Chunk(_) | Message::Commit(_) | Message::Abort(_)) => Lane::Configuration,
+            Some(Message::Members(_) | Message::Drop(_)) => Lane::Members,
+            _ => Lane::Session,
+        }
+    }
 }
 
 /// Why a listener stopped serving.
@@ -191,7 +219,12 @@ impl<H: Hub> Shared<H> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         let message = self.fleet.with(|fleet| session.poll(self.clock.now(), fleet));
         self.report(session.take_events());
-        (message, session.closed().is_some())
+        let closed = session.closed().is_some();
+        drop(session);
+        if let Some(message) = &message {
+            self.hub.sent(Lane::of(message), message.encoded_len());
+        }
+        (message, closed)
     }
 
     fn report(&self, events: Vec<Event>) {
