@@ -415,3 +415,38 @@ async fn many_edits_at_once_lead_to_few_generations_and_none_is_lost() {
     assert_eq!(resources, 202);
     assert!(controller.generation() <= 202, "{} generations in {:?}", controller.generation(), begun.elapsed());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_of_many_objects_names_each_once_and_in_order() {
+    // More of each than is looked at in one part, and objects that only a finding or a listing knows of.
+    let mut text = String::new();
+    for number in 0..200 {
+        text += &format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: s-{number}}}\nspec: {{ports: [{{port: 80}}]}}\n---\n"
+        );
+        text += &ingress(&format!("i-{number}"), &format!("h-{number}.example"))
+            .replace("name: web", &format!("name: s-{number}"));
+        text += "---\n";
+    }
+    for number in 0..100 {
+        text += &ingress(&format!("other-{number}"), "other.example").replace("nginx", "another-controllers");
+        text += "---\n";
+    }
+    let broken = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: broken}\nspec: 7\n".to_owned();
+    let controller = Controller::start(&[("all.yaml", text), ("broken.yaml", broken)]);
+    controller.until("the first publication", || controller.generation() == 1).await;
+    let status = controller.status().await;
+    let mut objects: Vec<String> = (0..200).map(|n| format!("Ingress/default/i-{n}")).collect();
+    objects.extend((0..100).map(|n| format!("Ingress/default/other-{n}")));
+    objects.push("Ingress/default/broken".to_owned());
+    objects.sort();
+    objects.push("File//broken.yaml".to_owned());
+    let told = |key: &str, name: &str| -> Vec<String> {
+        status[key].as_array().unwrap().iter().map(|one| one[name].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(told("objects", "ref"), objects);
+    let mut services: Vec<String> = (0..200).map(|n| format!("s-{n}")).collect();
+    services.sort();
+    let backends: Vec<String> = services.iter().map(|name| format!("default/{name}:80")).collect();
+    assert_eq!(told("backends", "service"), backends);
+}

@@ -7,6 +7,7 @@ pub mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,11 +25,18 @@ use crate::pipeline::{Target, condemned, convert};
 use crate::report::{AgentNews, Report, StatusDocument};
 use crate::watch::directory::FileFinding;
 
+/// So many objects of the status are looked at while the report is locked.
+const PART: usize = 64;
+/// So often whoever makes the status gives way between two parts.
+const YIELDS: usize = 1_000;
+
 /// All fleets.
 #[derive(Debug)]
 pub struct Hub {
     fleets: BTreeMap<FleetName, SharedFleet>,
     report: Mutex<Report>,
+    /// How many wait to tell the report something.
+    tellers: AtomicUsize,
     revision: watch::Sender<u64>,
     metrics: Metrics,
     began: Instant,
@@ -51,6 +59,7 @@ impl Hub {
         Hub {
             fleets,
             report: Mutex::new(report),
+            tellers: AtomicUsize::new(0),
             revision: watch::Sender::new(0),
             metrics: Metrics::default(),
             began: Instant::now(),
@@ -94,7 +103,9 @@ impl Hub {
 
     /// Changes the report and tells who waits.
     fn tell<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
+        self.tellers.fetch_add(1, Ordering::AcqRel);
         let mut report = lock(&self.report);
+        self.tellers.fetch_sub(1, Ordering::AcqRel);
         let value = change(&mut report);
         let revision = report.revision();
         drop(report);
@@ -156,7 +167,8 @@ impl Hub {
         let touched = puts.chain(change.removes.iter().map(ToString::to_string)).collect();
         let (published, condemned) = fleet.with(|fleet| {
             condemned::withhold_in(&mut change, fleet);
-            let condemned = condemned::origins(&change);
+            // As long as nothing ever stopped a proxy, the bodies need not be read for it.
+            let condemned = if fleet.condemns() { condemned::origins(&change) } else { BTreeMap::new() };
             (fleet.publish(change), condemned)
         });
         fleet.wake();
@@ -210,11 +222,42 @@ impl Hub {
         self.read(|report| report.objects_by_kind().values().sum())
     }
 
-    /// The status document.
+    /// The status document. It is put together in parts, so that no publication waits for the whole of it: each object
+    /// is told as it was when its part was looked at.
     pub fn status(&self) -> StatusDocument {
-        self.read(|report| {
-            report.document(&|name, id| self.fleets.get(name)?.with(|fleet| fleet.generation_of(&convert::key(id))))
-        })
+        let generation_of = |name: &FleetName, id: &ResourceId| {
+            self.fleets.get(name)?.with(|fleet| fleet.generation_of(&convert::key(id)))
+        };
+        let mut document = self.read(Report::document);
+        let mut after = None;
+        loop {
+            self.let_others_go();
+            let part = self.read(|report| report.objects_after(after.as_ref(), PART, &generation_of));
+            let Some((last, _)) = part.last() else { break };
+            after = Some(last.clone());
+            document.objects.extend(part.into_iter().map(|(_, object)| object));
+        }
+        document.objects.extend(self.read(Report::file_objects));
+        let mut after = None;
+        loop {
+            self.let_others_go();
+            let part = self.read(|report| report.backends_after(after.as_ref(), PART));
+            let Some((last, _)) = part.last() else { break };
+            after = Some(last.clone());
+            document.backends.extend(part.into_iter().map(|(_, backend)| backend));
+        }
+        document
+    }
+
+    /// Lets those who have news for the report go first. Bounded, so that a flood of news does not keep the status from
+    /// ever being told.
+    fn let_others_go(&self) {
+        for _ in 0..YIELDS {
+            if self.tellers.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// What the fleets have published: names, lengths and digests, no bodies.

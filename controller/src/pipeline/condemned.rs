@@ -12,6 +12,9 @@ pub const CODE: &str = "Condemned";
 
 /// Replaces what is condemned among the puts of a change.
 pub fn withhold_in(change: &mut FleetChange, fleet: &Fleet) {
+    if !fleet.condemns() {
+        return;
+    }
     let mut removes = Vec::new();
     change.puts.retain_mut(|item| {
         if !fleet.is_condemned(&journal::digest::leaf(&item.key, &item.body)) {

@@ -1,10 +1,11 @@
 //! The status document: everything that a person or a test may want to know of what is served.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use config::ObjectRef;
 use serde::Serialize;
-use translate::{Draft, FleetName, Served};
+use translate::{BackendRef, Draft, FleetName, Served};
 
 use super::{Event, Report};
 use crate::watch::directory::FileFinding;
@@ -179,30 +180,57 @@ impl From<&FileFinding> for FileFindingStatus {
 }
 
 impl Report {
-    /// The status document. `generation_of` gives the generation that brought the present bytes of a resource.
-    pub fn document(&self, generation_of: &dyn Fn(&FleetName, &config::ResourceId) -> Option<u64>) -> StatusDocument {
-        let fleets = self.fleets.iter().map(|(name, fleet)| fleet_status(name, fleet)).collect();
-        let listed = self.in_force.iter().filter(|object| super::LISTED_KINDS.contains(&object.kind.as_str()));
-        let references: BTreeSet<&ObjectRef> =
-            self.drafts.keys().chain(listed).chain(self.files_about.keys()).chain(&self.faults).collect();
-        let mut objects: Vec<ObjectStatus> =
-            references.into_iter().map(|reference| self.object_status(reference, generation_of)).collect();
-        objects.extend(self.files.iter().map(|(path, findings)| file_object(path, findings)));
-        let backends = self.backends.iter().map(|(backend, members)| BackendStatus {
-            service: backend.to_string(),
-            endpoints: members.iter().map(ToString::to_string).collect(),
-        });
+    /// The status document without what [`Report::objects_after`] and [`Report::backends_after`] give.
+    pub fn document(&self) -> StatusDocument {
         let files = self.files.iter().map(|(path, findings)| FileStatus {
             path: path.clone(),
             findings: findings.iter().map(FileFindingStatus::from).collect(),
         });
         StatusDocument {
-            fleets,
-            objects,
-            backends: backends.collect(),
+            fleets: self.fleets.iter().map(|(name, fleet)| fleet_status(name, fleet)).collect(),
+            objects: Vec::new(),
+            backends: Vec::new(),
             held: self.held.clone(),
             files: files.collect(),
         }
+    }
+
+    /// The next `count` objects after this one, in order. `generation_of` gives the generation that brought the present
+    /// bytes of a resource.
+    pub fn objects_after(
+        &self,
+        after: Option<&ObjectRef>,
+        count: usize,
+        generation_of: &dyn Fn(&FleetName, &config::ResourceId) -> Option<u64>,
+    ) -> Vec<(ObjectRef, ObjectStatus)> {
+        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let listed = self.in_force.range::<ObjectRef, _>(range);
+        let listed = listed.filter(|object| super::LISTED_KINDS.contains(&object.kind.as_str()));
+        let drafts = self.drafts.range::<ObjectRef, _>(range).map(|(object, _)| object);
+        let files = self.files_about.range::<ObjectRef, _>(range).map(|(object, _)| object);
+        let faults = self.faults.range::<ObjectRef, _>(range);
+        // The first of all are among the first of each.
+        let mut next: BTreeSet<&ObjectRef> = drafts.take(count).collect();
+        next.extend(listed.take(count));
+        next.extend(files.take(count));
+        next.extend(faults.take(count));
+        let next = next.into_iter().take(count);
+        next.map(|object| (object.clone(), self.object_status(object, generation_of))).collect()
+    }
+
+    /// Every file with a finding, as an object.
+    pub fn file_objects(&self) -> Vec<ObjectStatus> {
+        self.files.iter().map(|(path, findings)| file_object(path, findings)).collect()
+    }
+
+    /// The next `count` Service ports after this one, in order.
+    pub fn backends_after(&self, after: Option<&BackendRef>, count: usize) -> Vec<(BackendRef, BackendStatus)> {
+        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let next = self.backends.range::<BackendRef, _>(range).take(count).map(|(backend, members)| {
+            let endpoints = members.iter().map(ToString::to_string).collect();
+            (backend.clone(), BackendStatus { service: backend.to_string(), endpoints })
+        });
+        next.collect()
     }
 
     fn object_status(

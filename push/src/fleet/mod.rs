@@ -323,6 +323,11 @@ impl Fleet {
         self.condemned_here.iter()
     }
 
+    /// Whether any leaf is condemned.
+    pub fn condemns(&self) -> bool {
+        !self.condemned.is_empty()
+    }
+
     /// Whether a leaf is condemned.
     pub fn is_condemned(&self, leaf: &Digest) -> bool {
         self.condemned.contains(leaf)
