@@ -254,6 +254,31 @@ fn the_second_file_with_an_object_is_refused_until_the_first_lets_go() {
 }
 
 #[test]
+fn the_copy_of_a_large_file_takes_over_at_once_and_a_third_is_told_who_has_it() {
+    let many: String = (0..10_000).map(|n| format!("---\n{}", config_map(&format!("m{n}"), "1"))).collect();
+    let mut folder = Folder::with(&[("a.yaml", &many), ("b.yaml", &many), ("c.yaml", &config_map("m0", "1"))]);
+    assert_eq!(folder.reasons("b.yaml").len(), 1_001);
+    let begin = Instant::now();
+    fs::remove_file(folder.root.join("a.yaml")).unwrap();
+    folder.until("the copy has all objects", |f| f.reasons("b.yaml").is_empty());
+    assert!(begin.elapsed() < LIMIT, "it took {:?}", begin.elapsed());
+    assert_eq!(folder.world.len(), 10_000);
+    let told = &folder.findings[Path::new("c.yaml")][0].message;
+    assert!(told.contains("already in the file b.yaml"), "{told}");
+}
+
+#[test]
+fn a_broken_object_that_does_not_say_its_namespace_as_usual_keeps_its_last_good_version() {
+    for namespace in ["\"\"", "null", "[default]", "7"] {
+        let mut folder = Folder::with(&[("a.yaml", &config_map("x", "1"))]);
+        let broken = config_map("x", "2").replace("  name: x", &format!("  name: x\n  namespace: {namespace}"));
+        folder.place("a.yaml", &broken.replace("value: \"2\"", "value: [2]"));
+        folder.until("a finding", |f| f.reasons("a.yaml") == ["ManifestInvalid"]);
+        assert_eq!(folder.value("x"), Some("1"), "namespace: {namespace}");
+    }
+}
+
+#[test]
 fn an_object_twice_in_one_file_keeps_its_last_good_version() {
     let mut folder = Folder::with(&[("a.yaml", &config_map("x", "1"))]);
     let twice = format!("{}---\n{}", config_map("x", "2"), config_map("x", "3"));
@@ -344,9 +369,19 @@ fn mounted_volumes_swap_a_hidden_link_and_all_files_follow() {
     std::os::unix::fs::symlink("..1", folder.root.join("..data")).unwrap();
     std::os::unix::fs::symlink("..data/a.yaml", folder.root.join("a.yaml")).unwrap();
     folder.until("the first version", |f| f.value("a") == Some("1"));
-    std::os::unix::fs::symlink("..2", folder.root.join("..data.new")).unwrap();
-    fs::rename(folder.root.join("..data.new"), folder.root.join("..data")).unwrap();
+    let swap = |folder: &Folder, version: &str| {
+        std::os::unix::fs::symlink(version, folder.root.join("..data.new")).unwrap();
+        fs::rename(folder.root.join("..data.new"), folder.root.join("..data")).unwrap();
+    };
+    swap(&folder, "..2");
     folder.until("the second version", |f| f.value("a") == Some("2"));
+    fs::create_dir(folder.root.join("..3")).unwrap();
+    fs::write(folder.root.join("..3/a.yaml"), "kind: [").unwrap();
+    swap(&folder, "..3");
+    folder.until("what is wrong with the third version", |f| f.reasons("a.yaml") == ["ManifestInvalid"]);
+    assert_eq!(folder.value("a"), Some("2"));
+    swap(&folder, "..1");
+    folder.until("no finding any more", |f| f.findings.is_empty() && f.value("a") == Some("1"));
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub enum Command {
     Status(StatusArguments),
     /// Read DIR and say what would be refused or served only in part, without starting anything.
     #[command(
-        after_help = "Examples:\n  scalwsctl lint manifests/\n  scalwsctl lint examples/shop --echo -o json\n\nExit codes: 0 nothing would be refused, 1 an object would be refused or a file cannot be read."
+        after_help = "Examples:\n  scalwsctl lint manifests/\n  scalwsctl lint examples/shop --echo -o json\n\nExit codes: 0 nothing would be refused, 1 an object would be refused, or something in the folder is not read."
     )]
     Lint(LintArguments),
     /// Publish a world that is held because it shrank by too much at once.

@@ -1,159 +1,187 @@
-//! A folder of manifests, read once: which files count, and the objects in them.
+//! A folder of manifests, looked at once: what is in it, for [`translate::manifest`] to say what it means.
 //!
-//! The rules are those of the controller's directory source: `*.yaml`, `*.yml` and `*.json`, sub-folders too, names
-//! that start with a dot left out.
+//! The walk and the opening are the controller's (`controller/src/watch/directory/scan.rs`): the same names, the same
+//! links, the same limits. A test holds the two together.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use serde_json::Value;
-use translate::manifest::{self, MAX_FILE_BYTES};
+use translate::manifest::{Content, Entry, Folder, MAX_FILE_BYTES, Unreadable, documents, entry, fits, leads_inside};
 use zeroize::Zeroizing;
 
-/// One file.
-#[derive(Clone, Debug)]
-pub struct ManifestFile {
-    /// Its path, below the folder.
-    pub path: PathBuf,
-    /// The objects in it, or why it cannot be read.
-    pub objects: Result<Vec<Value>, String>,
+/// The files and folders below a root, by path relative to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// Everything that counts as a manifest by its name, readable or not.
+    pub files: BTreeSet<PathBuf>,
+    /// Folders that could not be listed.
+    pub unreadable: BTreeMap<PathBuf, Unreadable>,
 }
 
-/// The files of a folder, sorted by path.
+/// Walks a folder.
 ///
 /// # Errors
 ///
-/// When the folder itself cannot be read. A sub-folder that cannot be read counts as empty.
-pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut out = Vec::new();
-    walk(folder, &mut out)?;
-    out.sort();
-    Ok(out)
+/// When the folder itself cannot be listed.
+pub fn walk(root: &Path) -> io::Result<Walk> {
+    let mut walk = Walk::default();
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(folder) = waiting.pop() {
+        if let Err(error) = list(root, &folder, &mut waiting, &mut walk.files) {
+            match error.kind() {
+                _ if folder.as_os_str().is_empty() => return Err(error),
+                // It went away under way.
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {}
+                _ => drop(walk.unreadable.insert(folder, Unreadable::Folder(error.to_string()))),
+            }
+        }
+    }
+    Ok(walk)
 }
 
-fn walk(folder: &Path, out: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        let path = entry.path();
-        // Links to files are followed, links to folders are not.
-        if entry.file_type()?.is_dir() {
-            let _ = walk(&path, out);
-        } else if counts(&path) && fs::metadata(&path).is_ok_and(|data| data.is_file()) {
-            out.push(path);
+fn list(root: &Path, folder: &Path, folders: &mut Vec<PathBuf>, files: &mut BTreeSet<PathBuf>) -> io::Result<()> {
+    for found in fs::read_dir(root.join(folder))? {
+        let found = found?;
+        let Ok(kind) = found.file_type() else { continue };
+        let name = found.file_name();
+        match entry(&name, kind.is_dir()) {
+            Entry::Folder => folders.push(folder.join(name)),
+            Entry::File => drop(files.insert(folder.join(name))),
+            Entry::Other => {}
         }
     }
     Ok(())
 }
 
-/// Whether a file of this name is read as a manifest.
-pub fn counts(path: &Path) -> bool {
-    path.extension().and_then(|e| e.to_str()).is_some_and(|e| matches!(e, "yaml" | "yml" | "json"))
+/// Reads one file of a walk; nothing when it is not there any more.
+pub fn content(root: &Path, path: &Path) -> Option<Content> {
+    match bytes(root, path) {
+        Ok(bytes) => Some(Content::Documents(documents(&bytes))),
+        Err(Failure::Gone) => None,
+        Err(Failure::Unreadable(why)) => Some(Content::Unreadable(why)),
+    }
 }
 
-/// Reads one file.
-///
-/// # Errors
-///
-/// When it is no plain file, cannot be read, is too long, or does not parse.
-pub fn read_file(path: &Path) -> Result<Vec<Value>, String> {
-    // Without blocking, and looked at when it is open: what was a file a moment ago may be a pipe or a device now.
-    let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| e.to_string())?;
-    let metadata = file.metadata().map_err(|e| e.to_string())?;
+enum Failure {
+    Gone,
+    Unreadable(Unreadable),
+}
+
+impl From<Unreadable> for Failure {
+    fn from(why: Unreadable) -> Failure {
+        Failure::Unreadable(why)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Failure::Gone,
+            _ => Failure::Unreadable(Unreadable::File(error.to_string())),
+        }
+    }
+}
+
+fn bytes(root: &Path, path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let mut target = root.join(path);
+    if fs::symlink_metadata(&target)?.file_type().is_symlink() {
+        let root = fs::canonicalize(root)?;
+        target = fs::canonicalize(&target).map_err(|error| Unreadable::LeadsNowhere(error.to_string()))?;
+        if !leads_inside(&root, &target) {
+            return Err(Unreadable::LeadsOut.into());
+        }
+    }
+    // Without blocking, and looked at when it is open: what was a file a moment ago may be a pipe, a device or a link now.
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(&target)?;
+    let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err("it is not a plain file".to_owned());
+        return Err(Unreadable::NotPlain.into());
     }
-    let limit = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX);
-    if metadata.len() > limit {
-        let bytes = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-        return Err(manifest::ManifestError::TooLong { bytes }.to_string());
-    }
+    fits(metadata.len())?;
     // Not more than the limit and one byte, whatever the file grows to meanwhile.
     // It may hold keys. The room is made beforehand: a buffer that grows leaves copies behind.
     let room = usize::try_from(metadata.len()).unwrap_or_default().saturating_add(1);
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-    manifest::values(&bytes).map_err(|e| e.to_string())
+    file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
-/// Reads all files of a folder.
+/// Reads a whole folder, as a controller does that starts on it.
 ///
 /// # Errors
 ///
-/// As [`files`].
-pub fn read(folder: &Path) -> io::Result<Vec<ManifestFile>> {
-    let list = files(folder)?;
-    Ok(list
-        .into_iter()
-        .map(|path| {
-            let objects = read_file(&path);
-            let path = path.strip_prefix(folder).map(Path::to_owned).unwrap_or(path);
-            ManifestFile { path, objects }
-        })
-        .collect())
-}
-
-/// The text at a JSON pointer (RFC 6901), or nothing.
-pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The array at a JSON pointer, or nothing.
-pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// The namespace of an object; `default` when it does not say, as with `kubectl apply`.
-pub fn namespace(value: &Value) -> &str {
-    match text(value, "/metadata/namespace") {
-        "" => "default",
-        name => name,
-    }
+/// As [`walk`].
+pub fn read(root: &Path) -> io::Result<Folder> {
+    let Walk { files, unreadable } = walk(root)?;
+    let read = files.into_iter().filter_map(|path| content(root, &path).map(|content| (path, content)));
+    let mut folder = Folder::default();
+    folder.take_in(read.collect(), unreadable);
+    Ok(folder)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use translate::manifest::ManifestError;
+
+    fn unreadable(read: Option<Content>) -> Unreadable {
+        match read {
+            Some(Content::Unreadable(why)) => why,
+            other => panic!("{other:?} is not unreadable"),
+        }
+    }
 
     #[test]
-    fn only_manifests_count_and_sub_folders_are_followed() {
+    fn only_manifests_count_and_sub_folders_are_walked() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         fs::create_dir_all(root.join("sub/.hidden")).unwrap();
-        for name in ["b.yaml", "a.json", "sub/c.yml", "sub/.hidden/d.yaml", ".e.yaml", "f.yaml.part", "README.md"] {
+        fs::create_dir_all(root.join("named.yaml")).unwrap();
+        for name in
+            ["b.yaml", "a.json", "sub/c.yml", "named.yaml/d.yaml", "sub/.hidden/d.yaml", ".e.yaml", "f.yaml.part"]
+        {
             fs::write(root.join(name), "kind: A\n").unwrap();
         }
         std::os::unix::fs::symlink(root, root.join("sub/loop")).unwrap();
-        let found: Vec<PathBuf> =
-            read(root).unwrap().into_iter().map(|f| f.path).filter(|p| !p.starts_with("sub/loop")).collect();
-        assert_eq!(found, ["a.json", "b.yaml", "sub/c.yml"].map(PathBuf::from));
+        std::os::unix::fs::symlink("nowhere", root.join("link.yaml")).unwrap();
+        let wanted = ["a.json", "b.yaml", "link.yaml", "named.yaml/d.yaml", "sub/c.yml"].map(PathBuf::from);
+        assert_eq!(walk(root).unwrap(), Walk { files: wanted.into(), unreadable: BTreeMap::new() });
+        assert!(walk(&root.join("nowhere")).is_err());
     }
 
     #[test]
     fn what_is_no_plain_file_is_refused_at_once() {
-        // A pipe without a writer blocks whoever opens it; the device never ends. The walk leaves both out, unless they
-        // take the place of a file just then.
+        // A pipe without a writer blocks whoever opens it; the device never ends.
         let folder = tempfile::tempdir().unwrap();
-        let pipe = folder.path().join("a.yaml");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
-        for path in [pipe.as_path(), Path::new("/dev/zero"), folder.path()] {
-            assert_eq!(read_file(path), Err("it is not a plain file".to_owned()), "{}", path.display());
+        let root = folder.path();
+        rustix::fs::mknodat(rustix::fs::CWD, root.join("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .unwrap();
+        fs::create_dir(root.join("folder")).unwrap();
+        std::os::unix::fs::symlink("folder", root.join("link")).unwrap();
+        for path in ["pipe", "folder", "link", "/dev/zero"] {
+            assert_eq!(unreadable(content(root, Path::new(path))), Unreadable::NotPlain, "{path}");
         }
     }
 
     #[test]
-    fn a_broken_file_does_not_hide_the_others() {
+    fn links_do_not_lead_out_and_long_files_are_not_read() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("a.yaml"), "kind: [").unwrap();
-        fs::write(folder.path().join("b.yaml"), "kind: B\n---\nkind: C\n").unwrap();
-        let read = read(folder.path()).unwrap();
-        assert!(read[0].objects.is_err());
-        assert_eq!(read[1].objects.as_ref().unwrap().len(), 2);
+        let root = folder.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fs::write(folder.path().join("out.yaml"), "kind: A\n").unwrap();
+        for (name, target) in [("a", "../out.yaml"), ("b", "/dev/zero"), ("c", "c"), ("d", "nowhere")] {
+            std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        }
+        let why = |name: &str| unreadable(content(&root, Path::new(name)));
+        assert_eq!((why("a"), why("b")), (Unreadable::LeadsOut, Unreadable::LeadsOut));
+        assert!(matches!((why("c"), why("d")), (Unreadable::LeadsNowhere(_), Unreadable::LeadsNowhere(_))));
+        fs::File::create(root.join("long")).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(why("long"), Unreadable::TooLong(ManifestError::TooLong { bytes: 1 << 40 }));
+        assert!(content(&root, Path::new("e")).is_none(), "what is gone is nothing");
     }
 }

@@ -1,18 +1,18 @@
 //! `scalwsctl lint`: reads a folder and says what would become of each object, without starting anything.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::ObjectRef;
 use serde::Serialize;
-use translate::{Change, DecodeError, Draft, Object, Served, Settings, Severity, World, translate};
+use translate::manifest::{FileFinding, Folder, shown};
+use translate::{Change, Draft, Served, Settings, Severity, World, translate};
 
 use super::table;
 use super::verdict::{EventStatus, ObjectStatus, Verdict};
 use super::{DONE, FAILED};
 use crate::cli::Format;
-use crate::manifests::{self, ManifestFile};
+use crate::manifests;
 use crate::output::{Paint, answer, clean, say};
 
 /// Ports of listeners; they do not change what is refused.
@@ -21,84 +21,81 @@ const PORTS: (u16, u16) = (80, 443);
 /// What was found.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Files and objects that cannot be read at all.
-    unreadable: Vec<Unreadable>,
+    /// What an API server would have refused, and what cannot be read; as in the status document.
+    files: Vec<FileStatus>,
     /// Every object that has a verdict.
     objects: Vec<ObjectStatus>,
 }
 
-/// Something that an API server would have refused.
+/// A file or folder with findings.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Unreadable {
-    /// The file, below the folder.
-    file: String,
-    /// Why.
+struct FileStatus {
+    /// Its path, below the folder.
+    path: String,
+    /// What is wrong with it.
+    findings: Vec<FindingStatus>,
+}
+
+/// Something that is wrong with a file.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct FindingStatus {
+    /// The document, counted from 1; 0 for the file as a whole.
+    document: usize,
+    /// The line on which the document begins; 0 for the file as a whole.
+    line: usize,
+    /// `Kind/namespace/name`, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<String>,
+    /// One word.
+    reason: &'static str,
+    /// A sentence.
     message: String,
 }
 
 /// Runs the command and gives its exit code.
 pub fn run(folder: &Path, loopback: bool, format: Format) -> u8 {
-    let files = match manifests::read(folder) {
-        Ok(files) => files,
+    let mut read = match manifests::read(folder) {
+        Ok(read) => read,
         Err(error) => {
             say(&format!("the folder of manifests {} cannot be read: {error}", folder.display()));
             return FAILED;
         }
     };
-    let count = files.len();
-    let report = examine(files, loopback);
+    let report = examine(&mut read, loopback);
     match format {
         Format::Json => match serde_json::to_string_pretty(&report) {
             Ok(text) => answer(&text),
             Err(error) => say(&format!("the report cannot be written: {error}")),
         },
-        Format::Text => answer(render(&report, count, Paint::for_stdout()).trim_end()),
+        Format::Text => answer(render(&report, read.files(), Paint::for_stdout()).trim_end()),
     }
     if report.is_good() { DONE } else { FAILED }
 }
 
 impl Report {
     fn is_good(&self) -> bool {
-        self.unreadable.is_empty() && !self.objects.iter().any(|o| o.verdict() == Verdict::Refused)
+        self.files.is_empty() && !self.objects.iter().any(|o| o.verdict() == Verdict::Refused)
     }
 }
 
-fn examine(files: Vec<ManifestFile>, loopback: bool) -> Report {
+fn examine(folder: &mut Folder, loopback: bool) -> Report {
     let mut settings = Settings::local(PORTS.0, PORTS.1);
     settings.allow_loopback_endpoints = loopback;
     let mut world = World::new(settings);
-    let mut unreadable = Vec::new();
-    let mut places: BTreeMap<ObjectRef, PathBuf> = BTreeMap::new();
-    for file in files {
-        let mut refuse =
-            |message: String| unreadable.push(Unreadable { file: file.path.display().to_string(), message });
-        let objects = match file.objects {
-            Ok(objects) => objects,
-            Err(message) => {
-                refuse(message);
-                continue;
-            }
-        };
-        for value in objects {
-            let object = match Object::from_value(value) {
-                Ok(object) => object,
-                Err(DecodeError::UnknownKind { .. }) => continue,
-                Err(error) => {
-                    refuse(error.to_string());
-                    continue;
-                }
-            };
-            let reference = object.reference();
-            if let Some(place) = places.get(&reference) {
-                refuse(format!("{reference} is in {} already; one of the two has to go", place.display()));
-                continue;
-            }
-            places.insert(reference, file.path.clone());
-            world.apply(&Change::Put(Arc::new(object)));
-        }
+    for object in folder.objects() {
+        world.apply(&Change::Put(Arc::clone(object)));
     }
     let objects = translate(&world).drafts.iter().map(|(reference, draft)| status_of(reference, draft)).collect();
-    Report { unreadable, objects }
+    let files = folder.take_findings().into_iter().filter(|(_, findings)| !findings.is_empty()).map(file_status);
+    Report { files: files.collect(), objects }
+}
+
+fn file_status((path, findings): (PathBuf, Vec<FileFinding>)) -> FileStatus {
+    let findings = findings.into_iter().map(|FileFinding { document, line, object, reason, message }| {
+        let object = object.map(|object| object.to_string());
+        FindingStatus { document, line, object, reason, message }
+    });
+    FileStatus { path: shown(&path), findings: findings.collect() }
 }
 
 fn status_of(reference: &ObjectRef, draft: &Draft) -> ObjectStatus {
@@ -125,20 +122,31 @@ fn status_of(reference: &ObjectRef, draft: &Draft) -> ObjectStatus {
 
 fn render(report: &Report, files: usize, paint: Paint) -> String {
     let mut out = String::new();
-    for unreadable in &report.unreadable {
-        out.push_str(&format!("{}: {}\n", paint.bad(&clean(&unreadable.file)), clean(&unreadable.message)));
+    for file in &report.files {
+        for finding in &file.findings {
+            let path = paint.bad(&clean(&file.path));
+            let place = match finding.document {
+                0 => String::new(),
+                document => format!(", document {document} at line {}", finding.line),
+            };
+            // Most messages begin with the object.
+            let object = finding.object.as_deref().filter(|object| !finding.message.starts_with(object));
+            let object = object.map(|object| format!("{object}: ")).unwrap_or_default();
+            let reason = paint.faint(&format!("({})", finding.reason));
+            out.push_str(&format!("{path}{place}: {}{} {reason}\n", clean(&object), clean(&finding.message)));
+        }
     }
-    if !report.unreadable.is_empty() {
+    if !report.files.is_empty() {
         out.push('\n');
     }
     out.push_str(&table::objects(&report.objects, paint));
     let count = |wanted: Verdict| report.objects.iter().filter(|o| o.verdict() == wanted).count();
     out.push_str(&format!(
-        "\n{files} files: {} accepted, {} degraded, {} refused, {} unreadable\n",
+        "\n{files} files: {} accepted, {} degraded, {} refused, {} not read\n",
         count(Verdict::Accepted),
         count(Verdict::Degraded),
         count(Verdict::Refused),
-        report.unreadable.len()
+        report.files.iter().map(|file| file.findings.len()).sum::<usize>()
     ));
     out
 }
@@ -146,6 +154,8 @@ fn render(report: &Report, files: usize, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use translate::manifest::{Content, documents};
 
     const SERVICE: &str =
         "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: a}\nspec: {ports: [{port: 80}]}\n";
@@ -153,11 +163,11 @@ mod tests {
         ingressClassName: nginx\n  rules:\n  - host: a.example.com\n    http:\n      paths:\n      - {path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}\n";
 
     fn examine_texts(texts: &[&str]) -> Report {
-        let files = texts.iter().enumerate().map(|(i, text)| ManifestFile {
-            path: format!("{i}.yaml").into(),
-            objects: translate::manifest::values(text.as_bytes()).map_err(|e| e.to_string()),
-        });
-        examine(files.collect(), false)
+        let content = |text: &str| Content::Documents(documents(text.as_bytes()));
+        let files = texts.iter().enumerate().map(|(i, text)| (PathBuf::from(format!("{i}.yaml")), content(text)));
+        let mut folder = Folder::default();
+        folder.take_in(files.collect(), BTreeMap::new());
+        examine(&mut folder, false)
     }
 
     #[test]
@@ -168,19 +178,34 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_file_and_the_rest_is_examined() {
-        let bad = INGRESS.replace("rules:", "rules: 7\n  other:");
-        let report = examine_texts(&["kind: [", &bad, SERVICE, INGRESS]);
-        let files: Vec<&str> = report.unreadable.iter().map(|u| u.file.as_str()).collect();
-        assert_eq!(files, ["0.yaml", "1.yaml"]);
+    fn what_is_not_read_is_named_by_its_place_and_the_rest_is_examined() {
+        let bad =
+            INGRESS.replace("rules:", "rules: 7\n  other:").replace("name: web, namespace", "name: bad, namespace");
+        let report = examine_texts(&["kind: [", &format!("{SERVICE}---\n{bad}---\n{INGRESS}")]);
         assert!(!report.is_good());
-        assert_eq!(report.objects.len(), 1);
+        let text = render(&report, 2, Paint::plain());
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("0.yaml, document 1 at line 1: not valid YAML at line 1"), "{text}");
+        assert!(lines[0].ends_with(" (ManifestInvalid)"), "{text}");
+        assert!(lines[1].starts_with("1.yaml, document 2 at line 5: Ingress/a/bad: spec.rules: 7: "), "{text}");
+        assert!(text.contains("\n2 files: 1 accepted, 0 degraded, 0 refused, 2 not read\n"), "{text}");
+        assert_eq!(report.files[1].findings[0].object.as_deref(), Some("Ingress/a/bad"));
+        assert_eq!(report.objects[0].reference, "Ingress/a/web");
     }
 
     #[test]
     fn one_object_in_two_files_is_an_error() {
         let report = examine_texts(&[SERVICE, SERVICE]);
-        assert_eq!(report.unreadable[0].file, "1.yaml");
-        assert!(report.unreadable[0].message.contains("0.yaml"), "{:?}", report.unreadable);
+        assert!(!report.is_good());
+        assert_eq!(report.files[0].path, "1.yaml");
+        assert!(report.files[0].findings[0].message.contains("0.yaml"), "{report:?}");
+    }
+
+    #[test]
+    fn a_kind_of_the_gateway_api_that_is_not_read_is_named() {
+        let report = examine_texts(&["apiVersion: gateway.networking.k8s.io/v1\nkind: New\nmetadata: {name: one}\n"]);
+        let text = render(&report, 1, Paint::plain());
+        assert!(text.starts_with("0.yaml, document 1 at line 1: New/default/one: New is not built yet"), "{text}");
+        assert!(!report.is_good());
     }
 }

@@ -1,9 +1,12 @@
 //! What `up` says when it is live: what is served where, requests to try, how to stop.
 
-use serde_json::Value;
+use std::path::Path;
+
+use translate::Object;
+use translate::objects::{Backend, Ingress};
 
 use super::plan::Plan;
-use crate::manifests::{self, list, namespace, text};
+use crate::manifests;
 use crate::output::{self, clean};
 
 /// More rows than this are only counted.
@@ -26,18 +29,21 @@ struct Row {
 /// Writes it to stdout.
 pub async fn print(plan: &Plan) {
     let folder = plan.manifests.clone();
-    let rows = tokio::task::spawn_blocking(move || {
-        let files = manifests::files(&folder).unwrap_or_default();
-        if files.len() > MAX_FILES {
-            return None;
-        }
-        let objects = files.iter().filter_map(|f| manifests::read_file(f).ok()).flatten();
-        Some(objects.filter(|o| text(o, "/kind") == "Ingress").flat_map(|i| rows_of(&i)).collect::<Vec<Row>>())
-    })
-    .await
-    .ok()
-    .flatten();
+    let rows = tokio::task::spawn_blocking(move || rows(&folder)).await.ok().flatten();
     output::answer(&banner(plan, rows.as_deref()));
+}
+
+/// The rows of every Ingress that the controller would read; nothing when there are too many files.
+fn rows(folder: &Path) -> Option<Vec<Row>> {
+    if manifests::walk(folder).is_ok_and(|walk| walk.files.len() > MAX_FILES) {
+        return None;
+    }
+    let folder = manifests::read(folder).unwrap_or_default();
+    let ingresses = folder.objects().filter_map(|object| match &**object {
+        Object::Ingress(ingress) => Some(ingress),
+        _ => None,
+    });
+    Some(ingresses.flat_map(rows_of).collect())
 }
 
 fn banner(plan: &Plan, rows: Option<&[Row]>) -> String {
@@ -137,11 +143,10 @@ fn shell(word: &str) -> String {
     }
 }
 
-fn rows_of(ingress: &Value) -> Vec<Row> {
-    let name = format!("{}/{}", namespace(ingress), text(ingress, "/metadata/name"));
-    let secured: Vec<&str> =
-        list(ingress, "/spec/tls").iter().flat_map(|t| list(t, "/hosts")).filter_map(Value::as_str).collect();
-    let row = |host: &str, path: &str, backend: &Value| Row {
+fn rows_of(ingress: &Ingress) -> Vec<Row> {
+    let name = ingress.metadata.key().to_string();
+    let secured: Vec<&str> = ingress.spec.tls.iter().flat_map(|tls| &tls.hosts).map(String::as_str).collect();
+    let row = |host: &str, path: &str, backend: &Backend| Row {
         ingress: clean(&name),
         tls: secured.iter().any(|s| covers(s, host)),
         host: clean(host),
@@ -149,18 +154,13 @@ fn rows_of(ingress: &Value) -> Vec<Row> {
         backend: clean(&backend_of(ingress, backend)),
     };
     let mut out = Vec::new();
-    for rule in list(ingress, "/spec/rules") {
-        for path in list(rule, "/http/paths") {
-            let at = match text(path, "/path") {
-                "" => "/",
-                at => at,
-            };
-            out.push(row(text(rule, "/host"), at, &path["backend"]));
+    for rule in &ingress.spec.rules {
+        for path in rule.http.iter().flat_map(|http| &http.paths) {
+            let at = path.path.as_deref().filter(|at| !at.is_empty()).unwrap_or("/");
+            out.push(row(rule.host.as_deref().unwrap_or_default(), at, &path.backend));
         }
     }
-    if let Some(backend) = ingress.pointer("/spec/defaultBackend") {
-        out.push(row("", "/", backend));
-    }
+    out.extend(ingress.spec.default_backend.iter().map(|backend| row("", "/", backend)));
     out
 }
 
@@ -171,16 +171,11 @@ fn covers(pattern: &str, host: &str) -> bool {
         })
 }
 
-fn backend_of(ingress: &Value, backend: &Value) -> String {
-    let service = text(backend, "/service/name");
-    if service.is_empty() {
-        return "(no Service)".to_owned();
+fn backend_of(ingress: &Ingress, backend: &Backend) -> String {
+    match &backend.service {
+        Some(service) => format!("{}/{}:{}", ingress.metadata.namespace, service.name, service.port),
+        None => "(no Service)".to_owned(),
     }
-    let port = match (backend.pointer("/service/port/number"), text(backend, "/service/port/name")) {
-        (Some(number), _) => number.to_string(),
-        (None, name) => name.to_owned(),
-    };
-    format!("{}/{service}:{port}", namespace(ingress))
 }
 
 #[cfg(test)]
@@ -205,25 +200,30 @@ mod tests {
         }
     }
 
-    fn ingress() -> Value {
-        json!({
+    fn ingress(path: &str) -> Ingress {
+        let object = Object::from_value(json!({
+            "apiVersion": "networking.k8s.io/v1",
             "kind": "Ingress",
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": {
                 "tls": [{"hosts": ["*.example.com"]}],
                 "rules": [
-                    {"host": "a.example.com", "http": {"paths": [
-                        {"path": "/x", "backend": {"service": {"name": "web", "port": {"number": 80}}}}]}},
-                    {"host": "*.example.org", "http": {"paths": [
-                        {"backend": {"service": {"name": "web", "port": {"name": "http"}}}}]}}
+                    {"host": "a.example.com", "http": {"paths": [{
+                        "path": path, "pathType": "Exact",
+                        "backend": {"service": {"name": "web", "port": {"number": 80}}}}]}},
+                    {"host": "*.example.org", "http": {"paths": [{
+                        "pathType": "ImplementationSpecific",
+                        "backend": {"service": {"name": "web", "port": {"name": "http"}}}}]}}
                 ]
             }
-        })
+        }));
+        let Ok(Object::Ingress(ingress)) = object else { panic!("{object:?} is no Ingress") };
+        ingress
     }
 
     #[test]
     fn it_says_what_is_served_where_and_three_requests() {
-        let rows = rows_of(&ingress());
+        let rows = rows_of(&ingress("/x"));
         let text = banner(&plan(), Some(&rows));
         for wanted in [
             "https://a.example.com:8443/x  ->  shop/web:80  (shop/web)",
@@ -239,9 +239,7 @@ mod tests {
 
     #[test]
     fn text_from_a_manifest_cannot_leave_its_word() {
-        let mut evil = ingress();
-        evil["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/';rm -rf ~;'");
-        let row = &rows_of(&evil)[0];
+        let row = &rows_of(&ingress("/';rm -rf ~;'"))[0];
         assert!(request(&plan(), row).ends_with(r"'https://a.example.com:8443/'\'';rm -rf ~;'\'''"));
     }
 

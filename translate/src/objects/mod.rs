@@ -22,7 +22,7 @@ pub use meta::{NamespacedName, ObjectMeta};
 pub use secret::{ConfigMap, Namespace, Secret, SecretBytes};
 pub use service::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IntOrString, Service, ServicePort,
-    ServiceSpec,
+    ServiceSpec, TargetRef,
 };
 
 /// One object of the cluster.

@@ -117,6 +117,17 @@ pub struct Endpoint {
     /// Its state.
     #[serde(default, deserialize_with = "or_default")]
     pub conditions: EndpointConditions,
+    /// What runs there. It is only shown: nothing is routed by it.
+    #[serde(default, rename = "targetRef")]
+    pub target_ref: Option<TargetRef>,
+}
+
+/// The object behind an endpoint, usually a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct TargetRef {
+    /// Its name.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
 }
 
 /// The state of an endpoint.

@@ -188,7 +188,7 @@ impl Watcher {
         };
         let path = folder.join(name);
         let gone = flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM);
-        if super::scan::is_hidden(name) {
+        if translate::manifest::is_hidden(name) {
             // Mounted Kubernetes volumes swap a hidden link that the visible ones lead through.
             if flags.intersects(ReadFlags::MOVED_TO) && name.as_bytes().starts_with(b"..") {
                 signals.push(Signal::Everything);

@@ -3,8 +3,6 @@
 //! A rename or a close acts at once. Removals wait a few milliseconds, so that a folder that is being removed file by
 //! file is told apart from a file that was.
 
-mod documents;
-mod index;
 mod inotify;
 mod scan;
 
@@ -15,12 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use translate::Change;
+use translate::manifest::{Content, Folder, UNREADABLE, documents, is_manifest};
+pub use translate::manifest::{FileFinding, shown};
 
-pub use documents::{Document, Outcome, read as read_documents};
-pub use index::FileFinding;
-use index::{Content, Index};
 use inotify::{Signal, Watcher};
-pub use scan::shown;
 use scan::{ReadError, Signature};
 
 /// Removals are acted on when no further one came for this long, ...
@@ -71,9 +67,8 @@ struct Settling {
 pub struct Directory {
     root: PathBuf,
     watcher: Option<Watcher>,
-    index: Index,
+    held: Folder,
     seen: BTreeMap<PathBuf, Seen>,
-    unreadable_folders: BTreeSet<PathBuf>,
     settling: Option<Settling>,
     missing: bool,
     next_look: Option<Instant>,
@@ -98,9 +93,8 @@ impl Directory {
         Ok(Directory {
             root: root.to_owned(),
             watcher,
-            index: Index::default(),
+            held: Folder::default(),
             seen: BTreeMap::new(),
-            unreadable_folders: BTreeSet::new(),
             settling: None,
             missing: false,
             next_look: None,
@@ -125,7 +119,7 @@ impl Directory {
 
     /// Kinds of objects that are there and not read, with the files they are in.
     pub fn ignored(&self) -> BTreeMap<String, BTreeSet<String>> {
-        self.index.ignored()
+        self.held.ignored()
     }
 
     /// Takes in what the kernel signalled, and what is due.
@@ -144,7 +138,7 @@ impl Directory {
         for signal in signals {
             match signal {
                 Signal::File(path) => {
-                    if scan::is_manifest(&path) {
+                    if is_manifest(&path) {
                         files.insert(path);
                     }
                 }
@@ -161,7 +155,7 @@ impl Directory {
                         watcher.forget(&path);
                     }
                     files.retain(|file| !file.starts_with(&path));
-                    for file in self.index.files_below(&path) {
+                    for file in self.held.files_below(&path) {
                         self.gone(&file, now);
                     }
                 }
@@ -171,34 +165,40 @@ impl Directory {
         for path in files {
             self.read(&path, now);
         }
-        let mut batch = Batch { observed: self.index.take_changes(), ..Batch::default() };
+        let mut batch = Batch { observed: self.held.take_changes(), ..Batch::default() };
         if everything {
-            let mut listed = self.rescan(now);
-            batch.observed.append(&mut listed.observed);
-            batch.listed = listed.listed;
+            self.list(now, &mut batch);
         } else if self.settling.is_some_and(|s| now >= s.last + SETTLE || now >= s.first + SETTLE_AT_MOST) {
             self.settle(now, &mut batch);
         }
-        batch.findings.extend(self.index.take_findings());
+        batch.findings.extend(self.take_findings());
         batch
+    }
+
+    /// Adds what a look at everything shows.
+    fn list(&mut self, now: Instant, batch: &mut Batch) {
+        let Batch { observed, listed, findings } = self.rescan(now);
+        batch.observed.extend(observed);
+        batch.listed = listed;
+        batch.findings.extend(findings);
     }
 
     /// Acts on removals: those from a folder that is still there were seen to happen, the others are a list's word.
     fn settle(&mut self, now: Instant, batch: &mut Batch) {
         if !self.root.is_dir() {
-            batch.listed = self.rescan(now).listed;
+            self.list(now, batch);
             return;
         }
         self.settling = None;
         let parents: BTreeSet<PathBuf> =
-            self.index.gone().iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
+            self.held.gone().iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
         let there: BTreeSet<&PathBuf> = parents.iter().filter(|parent| self.root.join(parent).is_dir()).collect();
-        self.index.sweep(|path| path.parent().is_some_and(|parent| there.contains(&parent.to_owned())));
-        batch.observed.append(&mut self.index.take_changes());
-        if !self.index.gone().is_empty() {
-            self.index.sweep(|_| true);
-            let changes = self.index.take_changes();
-            batch.listed = Some(Listing { changes, objects: self.index.len(), missing: false });
+        self.held.sweep(|path| path.parent().is_some_and(|parent| there.contains(&parent.to_owned())));
+        batch.observed.append(&mut self.held.take_changes());
+        if !self.held.gone().is_empty() {
+            self.held.sweep(|_| true);
+            let changes = self.held.take_changes();
+            batch.listed = Some(Listing { changes, objects: self.held.len(), missing: false });
         }
     }
 
@@ -228,40 +228,29 @@ impl Directory {
                 continue;
             }
             let same = known.is_some_and(|seen| !seen.racy && seen.signature == *signature && signature.is_some());
-            if !same || self.index.gone().contains(path) {
+            if !same || self.held.gone().contains(path) {
                 self.read(path, now);
             }
         }
-        let below_unreadable = |path: &Path| walk.unreadable.keys().any(|folder| path.starts_with(folder));
-        let lost: Vec<PathBuf> = self
-            .index
-            .files_below(Path::new(""))
-            .into_iter()
-            .filter(|path| !walk.files.contains_key(path) && !below_unreadable(path))
-            .collect();
+        self.held.unreadable_folders(walk.unreadable);
+        let lost = self.held.lost(|path| walk.files.contains_key(path));
         for path in lost {
             self.gone(&path, now);
         }
         self.settling = None;
-        self.index.sweep(|_| true);
-        let changes = self.index.take_changes();
-        let listed = Some(Listing { changes, objects: self.index.len(), missing: self.missing });
-        let mut findings = self.index.take_findings();
-        findings.extend(self.folder_findings(walk.unreadable));
-        Batch { observed: Vec::new(), listed, findings }
+        self.held.sweep(|_| true);
+        let changes = self.held.take_changes();
+        let listed = Some(Listing { changes, objects: self.held.len(), missing: self.missing });
+        Batch { observed: Vec::new(), listed, findings: self.take_findings() }
     }
 
-    fn folder_findings(&mut self, unreadable: BTreeMap<PathBuf, String>) -> Vec<(PathBuf, Vec<FileFinding>)> {
-        let now_unreadable: BTreeSet<PathBuf> = unreadable.keys().cloned().collect();
-        let mut out: Vec<(PathBuf, Vec<FileFinding>)> =
-            self.unreadable_folders.difference(&now_unreadable).map(|path| (path.clone(), Vec::new())).collect();
-        out.extend(unreadable.into_iter().map(|(path, why)| {
-            let message = format!("{why}; what it held before stays in force");
-            let finding = FileFinding { document: 0, line: 0, object: None, reason: "ManifestUnreadable", message };
-            (path, vec![finding])
-        }));
-        self.unreadable_folders = now_unreadable;
-        out
+    /// The findings that changed, with what stays in force where the finding does not say so.
+    fn take_findings(&mut self) -> Vec<(PathBuf, Vec<FileFinding>)> {
+        let mut findings = self.held.take_findings();
+        for finding in findings.iter_mut().flat_map(|(_, findings)| findings).filter(|f| f.reason == UNREADABLE) {
+            finding.message.push_str("; what it held before stays in force");
+        }
+        findings
     }
 
     fn walk(&mut self, start: &Path) -> scan::Walk {
@@ -288,20 +277,20 @@ impl Directory {
             Ok((bytes, signature)) => {
                 let seen = Seen { signature: Some(signature), racy: signature.is_racy(SystemTime::now()) };
                 self.seen.insert(path.to_owned(), seen);
-                self.index.update(path, Content::Documents(documents::read(&bytes)));
+                self.held.update(path, Content::Documents(documents(&bytes)));
             }
             Err(ReadError::Gone) => self.gone(path, now),
             Err(ReadError::Unreadable(why)) => {
                 self.seen.insert(path.to_owned(), Seen { signature: None, racy: true });
-                self.index.update(path, Content::Unreadable(why));
+                self.held.update(path, Content::Unreadable(why));
             }
         }
     }
 
     fn gone(&mut self, path: &Path, now: Instant) {
         self.seen.remove(path);
-        self.index.mark_gone(path);
-        if !self.index.gone().is_empty() {
+        self.held.mark_gone(path);
+        if !self.held.gone().is_empty() {
             let first = self.settling.map_or(now, |s| s.first);
             self.settling = Some(Settling { first, last: now });
         }

@@ -1,16 +1,14 @@
 //! Walking a folder and reading one manifest file, safely: no devices, no pipes, no way out of the folder.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
-use translate::manifest::{MAX_FILE_BYTES, ManifestError};
+use translate::manifest::{Entry, MAX_FILE_BYTES, Unreadable, entry, fits, leads_inside};
 use zeroize::Zeroizing;
 
 /// What tells one version of a file from another without reading it.
@@ -58,21 +56,9 @@ pub(super) struct Walk {
     /// Folders, the root first.
     pub(super) folders: Vec<PathBuf>,
     /// Folders that could not be listed, and why: what was known of them stays.
-    pub(super) unreadable: BTreeMap<PathBuf, String>,
+    pub(super) unreadable: BTreeMap<PathBuf, Unreadable>,
     /// The folder where the walk began is not there.
     pub(super) missing: bool,
-}
-
-/// Names with a dot in front are not read: editors, version control and mounted volumes use them for their own ends.
-pub(super) fn is_hidden(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(b".")
-}
-
-/// Whether a file of this name is a manifest.
-pub(super) fn is_manifest(path: &Path) -> bool {
-    let Some(name) = path.file_name() else { return false };
-    let extension = path.extension().map(OsStrExt::as_bytes);
-    !is_hidden(name) && matches!(extension, Some(b"yaml" | b"yml" | b"json"))
 }
 
 /// Whether this is a symbolic link or one of several hard links.
@@ -93,31 +79,29 @@ pub(super) fn walk(root: &Path, start: &Path, mut on_folder: impl FnMut(&Path)) 
                 continue;
             }
             Err(error) => {
-                walk.unreadable.insert(folder, format!("the folder cannot be listed: {error}"));
+                walk.unreadable.insert(folder, Unreadable::Folder(error.to_string()));
                 continue;
             }
         };
         walk.folders.push(folder.clone());
-        for entry in entries {
-            let entry = match entry {
-                Ok(entry) => entry,
+        for found in entries {
+            let found = match found {
+                Ok(found) => found,
                 Err(error) => {
-                    walk.unreadable.insert(folder.clone(), format!("the folder cannot be listed: {error}"));
+                    walk.unreadable.insert(folder, Unreadable::Folder(error.to_string()));
                     break;
                 }
             };
-            let name = entry.file_name();
-            if is_hidden(&name) {
-                continue;
-            }
+            let Ok(kind) = found.file_type() else { continue };
+            let name = found.file_name();
             let path = folder.join(&name);
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => waiting.push(path),
-                Ok(_) if is_manifest(&path) => {
+            match entry(&name, kind.is_dir()) {
+                Entry::Folder => waiting.push(path),
+                Entry::File => {
                     let signature = fs::metadata(root.join(&path)).ok().map(|m| Signature::of(&m));
                     walk.files.insert(path, signature);
                 }
-                _ => {}
+                Entry::Other => {}
             }
         }
     }
@@ -130,9 +114,9 @@ pub(super) enum ReadError {
     /// It is not there (any more).
     #[error("the file is gone")]
     Gone,
-    /// It is there and cannot be read; the sentence says why and what to do.
-    #[error("{0}")]
-    Unreadable(String),
+    /// It is there and cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
 }
 
 /// Reads a manifest file. Its bytes may hold keys, so they are wiped when they are dropped.
@@ -141,19 +125,18 @@ pub(super) enum ReadError {
 /// device, a folder) is never opened for real.
 pub(super) fn read(root: &Path, path: &Path) -> Result<(Zeroizing<Vec<u8>>, Signature), ReadError> {
     let whole = root.join(path);
-    let refuse = |why: &str| Err(ReadError::Unreadable(why.to_owned()));
     let fail = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ReadError::Gone,
-        _ => ReadError::Unreadable(format!("the file cannot be read: {error}")),
+        _ => ReadError::Unreadable(Unreadable::File(error.to_string())),
     };
     let seen = fs::symlink_metadata(&whole).map_err(fail)?;
     let target = if seen.file_type().is_symlink() {
         let root = fs::canonicalize(root).map_err(fail)?;
-        match fs::canonicalize(&whole) {
-            Ok(target) if target.starts_with(&root) => target,
-            Ok(_) => return refuse("the link leads out of the folder; put a copy of the file in its place"),
-            Err(error) => return refuse(&format!("the link leads nowhere: {error}")),
+        let target = fs::canonicalize(&whole).map_err(|error| Unreadable::LeadsNowhere(error.to_string()))?;
+        if !leads_inside(&root, &target) {
+            return Err(Unreadable::LeadsOut.into());
         }
+        target
     } else {
         whole
     };
@@ -162,28 +145,11 @@ pub(super) fn read(root: &Path, path: &Path) -> Result<(Zeroizing<Vec<u8>>, Sign
     let file: File = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(&target).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if !metadata.is_file() {
-        return refuse("it is not a plain file");
+        return Err(Unreadable::NotPlain.into());
     }
-    if metadata.len() > MAX_FILE_BYTES as u64 {
-        let bytes = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-        return Err(ReadError::Unreadable(ManifestError::TooLong { bytes }.to_string()));
-    }
+    fits(metadata.len())?;
     let capacity = usize::try_from(metadata.len()).unwrap_or(0) + 1;
     let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
     file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
     Ok((bytes, Signature::of(&metadata)))
-}
-
-/// A path as people and programs see it: relative, with control characters and what is not UTF-8 escaped.
-pub fn shown(path: &Path) -> String {
-    let mut out = String::new();
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-        }
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    out
 }

@@ -6,27 +6,26 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
+use translate::Object;
+use translate::manifest::{self, Content, Document, Outcome, is_manifest};
+use translate::objects::EndpointSlice;
 
 use super::watch::Look;
-use crate::manifests::{self, text};
+use crate::manifests;
 
 /// The clock of a file system may stand still for so long: a file that was written less than this before it was read may
 /// be written again without a trace.
 const CLOCK: Duration = Duration::from_millis(100);
 
-/// The last good EndpointSlices of each file: the proxies go on sending to them while a file is broken.
+/// The EndpointSlices that are in force, as for the controller: the proxies go on sending to the last good ones while a
+/// file is broken.
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
-    files: BTreeMap<PathBuf, File>,
-}
-
-#[derive(Debug, Default)]
-struct File {
-    /// What it was when it was read; nothing when that does not tell whether it changed since.
-    signature: Option<Signature>,
-    slices: Vec<Value>,
+    /// Nothing but EndpointSlices, and what may have been one.
+    held: manifest::Folder,
+    /// What each file was when it was read, as far as that tells whether it changed since.
+    signatures: BTreeMap<PathBuf, Signature>,
 }
 
 /// Differs when a file changed: device, file, length, and the times of its content and of its owner and mode.
@@ -60,80 +59,93 @@ impl Signature {
 impl Folder {
     /// A folder that was not looked at yet.
     pub(super) fn new(root: &Path) -> Folder {
-        Folder { root: root.to_owned(), files: BTreeMap::new() }
+        Folder { root: root.to_owned(), held: manifest::Folder::default(), signatures: BTreeMap::new() }
     }
 
-    /// Looks, and says whether EndpointSlices may have changed. A folder that is not there changes nothing.
+    /// Looks, and says whether EndpointSlices changed. A folder that is not there changes nothing.
     pub(super) fn look(&mut self, look: &Look) -> bool {
         match look {
             Look::Everything => self.everything(),
             Look::At(paths) => self.at(paths),
         }
+        // The controller tells what is wrong with the files.
+        let _ = self.held.take_findings();
+        !self.held.take_changes().is_empty()
     }
 
-    /// All EndpointSlices, those of the first file first.
-    pub(super) fn slices(&self) -> impl Iterator<Item = &Value> {
-        self.files.values().flat_map(|file| &file.slices)
+    /// All EndpointSlices, in the order of their names.
+    pub(super) fn slices(&self) -> impl Iterator<Item = &EndpointSlice> {
+        self.held.objects().filter_map(|object| match &**object {
+            Object::EndpointSlice(slice) => Some(slice),
+            _ => None,
+        })
     }
 
-    fn everything(&mut self) -> bool {
-        let Ok(list) = manifests::files(&self.root) else { return false };
+    fn everything(&mut self) {
+        let Ok(walk) = manifests::walk(&self.root) else { return };
         if !self.root.is_dir() {
             // It went away under way, and was listed in part.
-            return false;
+            return;
         }
-        let there: BTreeSet<&PathBuf> = list.iter().collect();
-        let before = self.files.len();
-        self.files.retain(|path, _| there.contains(path));
-        let mut changed = before != self.files.len();
-        for path in list {
-            let Ok(metadata) = fs::metadata(&path) else { continue };
-            let signature = Signature::of(&metadata);
-            if self.files.get(&path).is_none_or(|file| file.signature != Some(signature)) {
-                changed |= self.read(path, signature);
+        self.held.unreadable_folders(walk.unreadable);
+        for path in self.held.lost(|path| walk.files.contains(path)) {
+            self.gone(&path);
+        }
+        for path in walk.files {
+            let there = fs::metadata(self.root.join(&path)).ok().map(|metadata| Signature::of(&metadata));
+            if there.is_none() || self.signatures.get(&path) != there.as_ref() {
+                self.read(&path);
             }
         }
-        changed
+        self.held.sweep(|_| true);
     }
 
-    fn at(&mut self, paths: &BTreeSet<PathBuf>) -> bool {
-        if paths.iter().any(|path| !manifests::counts(path) && self.is_folder(path)) {
+    fn at(&mut self, paths: &BTreeSet<PathBuf>) {
+        let paths: Vec<&Path> = paths.iter().filter_map(|path| path.strip_prefix(&self.root).ok()).collect();
+        if paths.iter().any(|path| self.is_folder(path)) {
             return self.everything();
         }
         if !self.root.is_dir() {
-            return false;
+            return;
         }
-        let mut changed = false;
-        for path in paths.iter().filter(|path| manifests::counts(path)) {
-            changed |= match fs::metadata(path) {
-                Ok(metadata) if metadata.is_file() => self.read(path.clone(), Signature::of(&metadata)),
-                // A folder may be called like a file.
-                _ if self.is_folder(path) => return self.everything(),
-                _ => self.files.remove(path).is_some_and(|file| !file.slices.is_empty()),
-            };
+        for path in paths.into_iter().filter(|path| is_manifest(path)) {
+            self.read(path);
         }
-        changed
+        self.held.sweep(|_| true);
     }
 
     /// Whether it is a folder, or was one with files that are known.
     fn is_folder(&self, path: &Path) -> bool {
-        path.is_dir()
-            || self
-                .files
-                .range(path.to_owned()..)
-                .next()
-                .is_some_and(|(file, _)| file.starts_with(path) && file != path)
+        fs::symlink_metadata(self.root.join(path)).is_ok_and(|metadata| metadata.is_dir())
+            || self.held.files_below(path).iter().any(|file| file != path)
     }
 
-    /// Reads a file, which looked like this before. Says whether it has or had slices.
-    fn read(&mut self, path: PathBuf, signature: Signature) -> bool {
-        let objects = manifests::read_file(&path);
-        let file = self.files.entry(path).or_default();
-        file.signature = signature.settled(SystemTime::now());
-        let Ok(objects) = objects else { return false };
-        let slices: Vec<Value> = objects.into_iter().filter(|o| text(o, "/kind") == "EndpointSlice").collect();
-        let old = std::mem::replace(&mut file.slices, slices);
-        old != file.slices
+    fn read(&mut self, path: &Path) {
+        let there = fs::metadata(self.root.join(path)).ok().map(|metadata| Signature::of(&metadata));
+        self.signatures.remove(path);
+        match manifests::content(&self.root, path) {
+            Some(Content::Documents(documents)) => {
+                let settled = there.and_then(|signature| signature.settled(SystemTime::now()));
+                self.signatures.extend(settled.map(|signature| (path.to_owned(), signature)));
+                let slices = documents.into_iter().filter(may_be_slice).collect();
+                self.held.update(path, Content::Documents(slices));
+            }
+            Some(unreadable) => self.held.update(path, unreadable),
+            None => self.gone(path),
+        }
+    }
+
+    fn gone(&mut self, path: &Path) {
+        self.signatures.remove(path);
+        self.held.mark_gone(path);
+    }
+}
+
+fn may_be_slice(document: &Document) -> bool {
+    match &document.outcome {
+        Outcome::Object(object) => matches!(**object, Object::EndpointSlice(_)),
+        Outcome::Refused { object, .. } => object.as_ref().is_none_or(|object| object.kind == "EndpointSlice"),
+        Outcome::Ignored { .. } => false,
     }
 }
 
@@ -142,7 +154,10 @@ mod tests {
     use super::*;
 
     fn slice(ip: &str) -> String {
-        format!("kind: EndpointSlice\nendpoints: [{{addresses: [{ip}]}}]\nports: [{{port: 80}}]\n")
+        format!(
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: s-{ip}}}\naddressType: \
+             IPv4\nendpoints: [{{addresses: [{ip}]}}]\nports: [{{port: 80}}]\n"
+        )
     }
 
     fn addresses(folder: &Folder) -> Vec<String> {
@@ -196,15 +211,14 @@ mod tests {
     #[test]
     fn a_file_that_is_as_it_was_is_not_read_again() {
         let (root, mut folder) = two();
-        let of = |folder: &Folder| folder.files.values().map(|file| file.signature).collect::<Vec<_>>();
-        let path = root.path().join("a.yaml");
-        // Here the signature lies, so that a reading shows.
-        let there = Signature::of(&fs::metadata(&path).unwrap());
-        folder.files.get_mut(&path).unwrap().signature = Some(there);
-        folder.files.get_mut(&path).unwrap().slices.clear();
+        // What its times do not vouch for is read at each look, what they do is not: here they lie.
+        let name = Path::new("a.yaml");
+        let there = Signature::of(&fs::metadata(root.path().join(name)).unwrap());
+        folder.signatures.insert(name.to_owned(), there);
+        folder.held.update(name, Content::Documents(Vec::new()));
         folder.look(&Look::Everything);
         assert_eq!(addresses(&folder), ["127.0.0.3"], "it was read though it did not change");
-        assert_eq!(of(&folder)[0], Some(there));
+        assert_eq!(folder.signatures.get(name), Some(&there));
         let written = SystemTime::UNIX_EPOCH
             + Duration::new(there.changed.0.try_into().unwrap(), there.changed.1.try_into().unwrap());
         assert_eq!(there.settled(written), None, "it may be written once more within the same tick of the clock");

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use config::ObjectRef;
 use serde_json::Value;
-use translate::manifest::{self, ManifestError};
-use translate::objects::{DecodeError, Object};
+
+use super::{MAX_FILE_BYTES, MAX_FILE_OBJECTS, ManifestError, yaml};
+use crate::objects::{DecodeError, Object};
 
 /// One object of a file, or one document that holds none.
 #[derive(Clone, Debug)]
@@ -41,26 +42,28 @@ pub enum Outcome {
     },
 }
 
-/// Reads a file.
-pub fn read(bytes: &[u8]) -> Vec<Document> {
-    let whole =
-        |message: String| vec![Document { number: 1, line: 1, outcome: Outcome::Refused { object: None, message } }];
-    if bytes.len() > manifest::MAX_FILE_BYTES {
-        return whole(ManifestError::TooLong { bytes: bytes.len() }.to_string());
+/// The documents of a file.
+pub fn documents(bytes: &[u8]) -> Vec<Document> {
+    let whole = |error: ManifestError| {
+        let outcome = Outcome::Refused { object: None, message: error.to_string() };
+        vec![Document { number: 1, line: 1, outcome }]
+    };
+    if bytes.len() > MAX_FILE_BYTES {
+        return whole(ManifestError::TooLong { bytes: bytes.len() as u64 });
     }
     let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
-        Err(error) => return whole(ManifestError::NotUtf8 { offset: error.valid_up_to() }.to_string()),
+        Ok(text) => text,
+        Err(error) => return whole(ManifestError::NotUtf8 { offset: error.valid_up_to() }),
     };
     let chunks: Vec<(usize, &str)> = chunks(text).into_iter().filter(|(_, chunk)| !is_blank(chunk)).collect();
-    let too_many = |objects| whole(ManifestError::TooManyObjects { objects }.to_string());
-    if chunks.len() > manifest::MAX_FILE_OBJECTS {
+    let too_many = |objects| whole(ManifestError::TooManyObjects { objects });
+    if chunks.len() > MAX_FILE_OBJECTS {
         return too_many(chunks.len());
     }
     let mut documents = Vec::new();
     for (index, (line, chunk)) in chunks.into_iter().enumerate() {
         let number = index + 1;
-        match manifest::values(chunk.as_bytes()) {
+        match yaml::values(chunk) {
             Ok(values) => {
                 documents.extend(values.into_iter().map(|value| Document { number, line, outcome: decode(value) }));
             }
@@ -69,28 +72,35 @@ pub fn read(bytes: &[u8]) -> Vec<Document> {
                 documents.push(Document { number, line, outcome: Outcome::Refused { object: None, message } });
             }
         }
-        if documents.len() > manifest::MAX_FILE_OBJECTS {
+        if documents.len() > MAX_FILE_OBJECTS {
             return too_many(documents.len());
         }
     }
     documents
 }
 
-/// The documents of a file, each with the line on which it begins (YAML 1.2, section 9.1.4).
+/// The texts of the documents of a file, each with the line on which it begins (YAML 1.2, section 9.1.4). A marker at
+/// the beginning of a line is one wherever it stands: the texts of scalars may not have it there (section 9.1.2).
 fn chunks(text: &str) -> Vec<(usize, &str)> {
     let mut out = Vec::new();
     let (mut start, mut start_line, mut offset) = (0, 1, 0);
     for (index, line) in text.split_inclusive('\n').enumerate() {
-        let marker =
-            line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+        let marker = without_mark(line)
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
         if marker && offset > start {
-            out.push((start_line, &text[start..offset]));
+            out.push((start_line, without_mark(&text[start..offset])));
             (start, start_line) = (offset, index + 1);
         }
         offset += line.len();
     }
-    out.push((start_line, &text[start..]));
+    out.push((start_line, without_mark(&text[start..])));
     out
+}
+
+/// Without a byte order mark. Files that were joined have one before each of their documents (YAML 1.2, section 5.2).
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Whether a document holds nothing but comments, directives and markers.
@@ -134,9 +144,14 @@ fn reference(value: &Value) -> Option<ObjectRef> {
     let kind = value.get("kind")?.as_str()?;
     let metadata = value.get("metadata")?;
     let name = metadata.get("name")?.as_str()?;
-    let namespace = match CLUSTER_SCOPED.contains(&kind) {
-        true => "",
-        false => metadata.get("namespace").and_then(Value::as_str).unwrap_or("default"),
+    let namespace = match metadata.get("namespace") {
+        _ if CLUSTER_SCOPED.contains(&kind) => "",
+        None | Some(Value::Null) => "default",
+        // What is no text may have been meant as any namespace.
+        Some(given) => match given.as_str()? {
+            "" => "default",
+            given => given,
+        },
     };
     let plain = |text: &str| text.len() <= 253 && !text.chars().any(|c| c.is_control() || c == '/');
     (plain(kind) && plain(name) && plain(namespace)).then(|| ObjectRef {

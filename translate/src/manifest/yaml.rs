@@ -1,72 +1,22 @@
-//! The bytes of one manifest file in, the objects written in it out; pure.
-//!
-//! A file is YAML or JSON (JSON is read as YAML), with any number of documents. Empty documents are skipped, and a list
-//! (`kind: List` or `IngressList` with `items`) counts as its items, as with `kubectl apply`.
+//! The text of YAML documents in, the objects written in them out, as plain values. JSON is read as YAML.
 
 use serde_json::Value;
 
-/// The longest file that is read, in bytes. An API server takes 1.5 MiB per object; a file may hold several.
-pub const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
-/// The most objects that are read of one file. What fits into a file is mostly fewer; it bounds what a file of empty
-/// husks costs.
-pub const MAX_FILE_OBJECTS: usize = 50_000;
+use super::{MAX_FILE_OBJECTS, ManifestError};
+
 /// How much aliases may add to a document, as a multiple of its length. It bounds a whole file too, however many
 /// documents it has.
 const ALIAS_FACTOR: usize = 4;
 
-/// Why a file as a whole could not be read. Nothing of the text of the file is in it: it may hold keys.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ManifestError {
-    /// Longer than [`MAX_FILE_BYTES`].
-    #[error(
-        "the file has {bytes} bytes, and at most {MAX_FILE_BYTES} are read; split it into several files, one object each"
-    )]
-    TooLong {
-        /// Its length in bytes.
-        bytes: usize,
-    },
-    /// More objects than [`MAX_FILE_OBJECTS`].
-    #[error(
-        "the file has {objects} documents or objects, and at most {MAX_FILE_OBJECTS} are read; split it into several files"
-    )]
-    TooManyObjects {
-        /// How many there are.
-        objects: usize,
-    },
-    /// Not UTF-8.
-    #[error("the file is not UTF-8 text (byte {offset}); save it as UTF-8")]
-    NotUtf8 {
-        /// Where the first wrong byte stands, counted from 0.
-        offset: usize,
-    },
-    /// Not YAML or JSON.
-    #[error("not valid YAML{}: {why}", place(*line, *column))]
-    Syntax {
-        /// The line, counted from 1; 0 if it is not known.
-        line: u64,
-        /// The column, counted from 1.
-        column: u64,
-        /// What the parser said.
-        why: String,
-    },
-}
-
-fn place(line: u64, column: u64) -> String {
-    if line == 0 { String::new() } else { format!(" at line {line}, column {column}") }
-}
-
-/// The objects of a file as plain values, in the order of the file. Each still has to be decoded, so that one wrong
-/// object does not hide the others.
+/// The objects of a text as plain values, in its order. Empty documents are skipped, and a list (`kind: List` or
+/// `IngressList` with `items`) counts as its items, as with `kubectl apply`. Each value still has to be decoded, so that
+/// one wrong object does not hide the others.
 ///
 /// # Errors
 ///
-/// When the file as a whole cannot be read: too long, not UTF-8, not YAML, or one key twice in a mapping.
-pub fn values(bytes: &[u8]) -> Result<Vec<Value>, ManifestError> {
-    if bytes.len() > MAX_FILE_BYTES {
-        return Err(ManifestError::TooLong { bytes: bytes.len() });
-    }
-    let text = std::str::from_utf8(bytes).map_err(|e| ManifestError::NotUtf8 { offset: e.valid_up_to() })?;
-    let replayed = bytes.len().saturating_mul(ALIAS_FACTOR);
+/// When it is not YAML, has one key twice in a mapping, or more than [`MAX_FILE_OBJECTS`] objects.
+pub(super) fn values(text: &str) -> Result<Vec<Value>, ManifestError> {
+    let replayed = text.len().saturating_mul(ALIAS_FACTOR);
     let options = serde_saphyr::options! {
         // The length of the text bounds the work; these stop aliases from multiplying it.
         budget: serde_saphyr::budget! {
@@ -136,15 +86,15 @@ mod tests {
 
     #[test]
     fn several_documents_are_several_objects_and_empty_ones_are_none() {
-        let file = b"---\nkind: A\n---\n# nothing\n---\nkind: B\nn: 0x10\n...\n";
+        let file = "---\nkind: A\n---\n# nothing\n---\nkind: B\nn: 0x10\n...\n";
         assert_eq!(values(file).unwrap(), [json!({"kind": "A"}), json!({"kind": "B", "n": 16})]);
-        assert_eq!(values(b"").unwrap(), Vec::<Value>::new());
-        assert_eq!(values(b"# only a comment\n").unwrap(), Vec::<Value>::new());
+        assert_eq!(values("").unwrap(), Vec::<Value>::new());
+        assert_eq!(values("# only a comment\n").unwrap(), Vec::<Value>::new());
     }
 
     #[test]
     fn json_is_read_too() {
-        let file = br#"{"kind": "Secret", "data": {"a": "\u00e9\ud83d\ude00"}, "n": [1, true, null]}"#;
+        let file = r#"{"kind": "Secret", "data": {"a": "\u00e9\ud83d\ude00"}, "n": [1, true, null]}"#;
         assert_eq!(
             values(file).unwrap(),
             [json!({"kind": "Secret", "data": {"a": "\u{e9}\u{1f600}"}, "n": [1, true, null]})]
@@ -153,13 +103,13 @@ mod tests {
 
     #[test]
     fn a_list_counts_as_its_items() {
-        let file = b"kind: List\napiVersion: v1\nitems:\n- kind: A\n- kind: B\n";
+        let file = "kind: List\napiVersion: v1\nitems:\n- kind: A\n- kind: B\n";
         assert_eq!(values(file).unwrap(), [json!({"kind": "A"}), json!({"kind": "B"})]);
     }
 
     #[test]
     fn broken_text_says_where_and_quotes_nothing() {
-        let error = values(b"kind: Secret\ndata: {tls.key: hunter2\nmore: [").unwrap_err();
+        let error = values("kind: Secret\ndata: {tls.key: hunter2\nmore: [").unwrap_err();
         assert!(matches!(error, ManifestError::Syntax { line: 1.., .. }), "{error}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
         assert_eq!(error.to_string().matches("line").count(), 1, "{error}");
@@ -179,7 +129,7 @@ mod tests {
             "hunter2\nb: c\n",
             "%hunter2\n---\na: [\n",
         ] {
-            let error = values(text.as_bytes()).unwrap_err();
+            let error = values(text).unwrap_err();
             assert!(!error.to_string().contains("hunter2"), "{text:?}: {error}");
             assert!(!error.to_string().contains("1e999"), "{text:?}: {error}");
         }
@@ -187,15 +137,8 @@ mod tests {
 
     #[test]
     fn one_key_twice_is_refused() {
-        let error = values(b"kind: A\nkind: B\n").unwrap_err();
+        let error = values("kind: A\nkind: B\n").unwrap_err();
         assert!(error.to_string().contains("line 2"), "{error}");
-    }
-
-    #[test]
-    fn other_encodings_and_long_files_are_refused() {
-        assert_eq!(values(b"ab\xff"), Err(ManifestError::NotUtf8 { offset: 2 }));
-        let long = vec![b' '; MAX_FILE_BYTES + 1];
-        assert_eq!(values(&long), Err(ManifestError::TooLong { bytes: MAX_FILE_BYTES + 1 }));
     }
 
     #[test]
@@ -205,18 +148,18 @@ mod tests {
             let one = format!("*a{},", i - 1);
             file.push_str(&format!("a{i}: &a{i} [{}]\n", one.repeat(10)));
         }
-        assert!(values(file.as_bytes()).is_err());
+        assert!(values(&file).is_err());
         // A short one counts too: a file has room for many of them.
         let short = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n";
-        assert!(values(short.as_bytes()).is_err());
+        assert!(values(short).is_err());
         // One long text, named often.
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(900));
-        assert!(values(long.as_bytes()).is_err());
+        assert!(values(&long).is_err());
     }
 
     #[test]
     fn aliases_as_people_write_them_are_followed() {
-        let file = b"a: &labels {app: web, tier: front}\nb: {labels: *labels}\nc: {<<: *labels, more: x}\nd: [*labels, *labels]\n";
+        let file = "a: &labels {app: web, tier: front}\nb: {labels: *labels}\nc: {<<: *labels, more: x}\nd: [*labels, *labels]\n";
         let value = values(file).unwrap().remove(0);
         assert_eq!(value["d"], json!([{"app": "web", "tier": "front"}, {"app": "web", "tier": "front"}]));
         assert_eq!(value["c"]["app"], "web");
@@ -226,6 +169,6 @@ mod tests {
     fn a_file_of_countless_husks_is_refused_as_a_whole() {
         let objects = MAX_FILE_OBJECTS + 1;
         let list = format!("kind: List\nitems: [{}]\n", "{},".repeat(objects));
-        assert_eq!(values(list.as_bytes()), Err(ManifestError::TooManyObjects { objects }));
+        assert_eq!(values(&list), Err(ManifestError::TooManyObjects { objects }));
     }
 }

@@ -1,4 +1,4 @@
-//! Which file holds which object, and the last good version of each. Pure.
+//! Which file of a folder holds which object, the last good version of each, and what is wrong with the files.
 //!
 //! What an API server would have refused changes nothing: the objects that the file held before stay. An object has one
 //! holder; a second file that names it is refused until the holder lets go, as a second `create` would be.
@@ -8,14 +8,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::ObjectRef;
-use translate::Change;
-use translate::objects::Object;
 
-use super::documents::{Document, Outcome};
-use super::scan::shown;
+use super::{Document, Outcome, Unreadable, shown};
+use crate::objects::Object;
+use crate::world::Change;
 
 /// So many findings of one file are told; of more, only how many there are.
 const FINDINGS: usize = 1_000;
+
+/// The reason of findings about a file or folder that cannot be read.
+pub const UNREADABLE: &str = "ManifestUnreadable";
+/// The reason of findings about what an API server would refuse.
+const INVALID: &str = "ManifestInvalid";
+/// The reason of findings about an object that is there twice.
+const DUPLICATE: &str = "ManifestDuplicate";
+/// The reason of findings about kinds that are not read although people expect them to be served.
+const NOT_BUILT: &str = "NotBuilt";
 
 /// Something that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,23 +36,29 @@ pub struct FileFinding {
     pub object: Option<ObjectRef>,
     /// A stable word: `ManifestInvalid`, `ManifestDuplicate`, `ManifestUnreadable` or `NotBuilt`.
     pub reason: &'static str,
-    /// Why, and the way out.
+    /// Why, and the way out. What stays in force is not said: that depends on who reads.
     pub message: String,
+}
+
+impl FileFinding {
+    fn whole(reason: &'static str, message: String) -> FileFinding {
+        FileFinding { document: 0, line: 0, object: None, reason, message }
+    }
 }
 
 /// What was found in a file.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub enum Content {
     /// Its documents.
     Documents(Vec<Document>),
     /// It is there and could not be read.
-    Unreadable(String),
+    Unreadable(Unreadable),
 }
 
 #[derive(Debug, Default)]
 struct FileState {
     content: Vec<Document>,
-    unreadable: Option<String>,
+    unreadable: Option<Unreadable>,
     findings: Vec<FileFinding>,
     /// The objects it holds.
     holds: BTreeSet<ObjectRef>,
@@ -72,23 +86,44 @@ struct Claims {
     keep_all: bool,
 }
 
-/// The folder as it was last read.
+/// A folder as it was last read. Whoever reads it once takes a new one; whoever follows it keeps the one they have, and
+/// with it the last good objects.
+///
+/// An object that several files name belongs to the one that had it first; of files that are read for the first time, to
+/// the first in the order in which they are taken in. So that this does not depend on who reads, that is the order of
+/// their paths.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub struct Folder {
     files: BTreeMap<PathBuf, FileState>,
-    /// Files that are no longer there; their objects stay until [`Index::sweep`], or until another file names them.
+    /// Files that are no longer there; their objects stay until [`Folder::sweep`], or until another file names them.
     gone: BTreeSet<PathBuf>,
     objects: BTreeMap<ObjectRef, Held>,
     /// Files that name an object which another file holds.
     contenders: BTreeMap<ObjectRef, BTreeSet<PathBuf>>,
-    /// Objects that changed since [`Index::take_changes`], with what they were before.
+    /// Objects that changed since [`Folder::take_changes`], with what they were before.
     touched: BTreeMap<ObjectRef, Option<Arc<Object>>>,
     dirty_findings: BTreeSet<PathBuf>,
+    /// Folders that could not be listed.
+    unreadable: BTreeMap<PathBuf, Unreadable>,
+    /// Files that name an object which got another holder, or none.
+    waiting: BTreeSet<PathBuf>,
 }
 
-impl Index {
+impl Folder {
+    /// Takes in a look at everything: what was read of each file, and the folders that could not be listed.
+    pub fn take_in(&mut self, files: BTreeMap<PathBuf, Content>, unreadable: BTreeMap<PathBuf, Unreadable>) {
+        self.unreadable_folders(unreadable);
+        for path in self.lost(|path| files.contains_key(path)) {
+            self.mark_gone(&path);
+        }
+        for (path, content) in files {
+            self.update(&path, content);
+        }
+        self.sweep(|_| true);
+    }
+
     /// Takes in what was read of a file.
-    pub(super) fn update(&mut self, path: &Path, content: Content) {
+    pub fn update(&mut self, path: &Path, content: Content) {
         self.gone.remove(path);
         let state = self.files.entry(path.to_owned()).or_default();
         match content {
@@ -99,22 +134,36 @@ impl Index {
             Content::Unreadable(why) => state.unreadable = Some(why),
         }
         self.evaluate(path);
+        self.evaluate_waiting();
+    }
+
+    /// Notes which folders cannot be listed now.
+    pub fn unreadable_folders(&mut self, folders: BTreeMap<PathBuf, Unreadable>) {
+        self.dirty_findings.extend(self.unreadable.keys().cloned());
+        self.dirty_findings.extend(folders.keys().cloned());
+        self.unreadable = folders;
+    }
+
+    /// The files that a look at everything did not find. What is below a folder that cannot be listed is not lost.
+    pub fn lost(&self, is_there: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+        let hidden = |path: &Path| self.unreadable.keys().any(|folder| path.starts_with(folder));
+        self.files.keys().filter(|path| !is_there(path) && !hidden(path)).cloned().collect()
     }
 
     /// Notes that a file is not there any more.
-    pub(super) fn mark_gone(&mut self, path: &Path) {
+    pub fn mark_gone(&mut self, path: &Path) {
         if self.files.contains_key(path) {
             self.gone.insert(path.to_owned());
         }
     }
 
     /// The files that are marked as gone and not swept yet.
-    pub(super) fn gone(&self) -> &BTreeSet<PathBuf> {
+    pub fn gone(&self) -> &BTreeSet<PathBuf> {
         &self.gone
     }
 
     /// Lets go of the objects of the gone files for which `which` holds.
-    pub(super) fn sweep(&mut self, which: impl Fn(&Path) -> bool) {
+    pub fn sweep(&mut self, which: impl Fn(&Path) -> bool) {
         let (swept, kept) = std::mem::take(&mut self.gone).into_iter().partition(|path| which(path));
         self.gone = kept;
         let swept: BTreeSet<PathBuf> = swept;
@@ -126,10 +175,11 @@ impl Index {
                 self.release(&object);
             }
         }
+        self.evaluate_waiting();
     }
 
     /// All files below a folder.
-    pub(super) fn files_below(&self, folder: &Path) -> Vec<PathBuf> {
+    pub fn files_below(&self, folder: &Path) -> Vec<PathBuf> {
         self.files
             .range(folder.to_owned()..)
             .map(|(path, _)| path)
@@ -138,13 +188,28 @@ impl Index {
             .collect()
     }
 
+    /// How many files the folder has, readable or not.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
     /// How many objects the folder has.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.objects.len()
     }
 
+    /// Whether the folder has no object.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The objects that are in force, in the order of their names.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.values().map(|held| &held.object)
+    }
+
     /// Kinds that are not read, and the files with such objects.
-    pub(super) fn ignored(&self) -> BTreeMap<String, BTreeSet<String>> {
+    pub fn ignored(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut out: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (path, state) in &self.files {
             for document in &state.content {
@@ -157,7 +222,7 @@ impl Index {
     }
 
     /// What changed since the last call, one change per object.
-    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+    pub fn take_changes(&mut self) -> Vec<Change> {
         let touched = std::mem::take(&mut self.touched);
         let mut changes = Vec::with_capacity(touched.len());
         for (reference, before) in touched {
@@ -171,12 +236,14 @@ impl Index {
         changes
     }
 
-    /// The files whose findings may have changed since the last call, with the findings they have now.
-    pub(super) fn take_findings(&mut self) -> Vec<(PathBuf, Vec<FileFinding>)> {
+    /// The files and folders whose findings may have changed since the last call, with the findings they have now.
+    pub fn take_findings(&mut self) -> Vec<(PathBuf, Vec<FileFinding>)> {
         std::mem::take(&mut self.dirty_findings)
             .into_iter()
             .map(|path| {
-                let findings = self.files.get(&path).map(|state| state.findings.clone()).unwrap_or_default();
+                let mut findings = self.files.get(&path).map(|state| state.findings.clone()).unwrap_or_default();
+                let unlisted = self.unreadable.get(&path);
+                findings.extend(unlisted.map(|why| FileFinding::whole(UNREADABLE, why.to_string())));
                 (path, findings)
             })
             .collect()
@@ -193,21 +260,12 @@ impl Index {
     fn evaluate(&mut self, path: &Path) {
         self.forget_contender(path);
         let Some(state) = self.files.get_mut(path) else { return };
-        let mut findings = Vec::new();
-        let before = std::mem::take(&mut state.holds);
+        self.dirty_findings.insert(path.to_owned());
         if let Some(why) = &state.unreadable {
-            findings.push(FileFinding {
-                document: 0,
-                line: 0,
-                object: None,
-                reason: "ManifestUnreadable",
-                message: format!("{why}; what it held before stays in force"),
-            });
-            state.holds = before;
-            state.findings = findings;
-            self.dirty_findings.insert(path.to_owned());
+            state.findings = vec![FileFinding::whole(UNREADABLE, why.to_string())];
             return;
         }
+        let before = std::mem::take(&mut state.holds);
         let content = std::mem::take(&mut state.content);
         let mut claims = Claims::default();
         for (position, document) in content.iter().enumerate() {
@@ -216,13 +274,8 @@ impl Index {
         if claims.findings.len() > FINDINGS {
             let more = claims.findings.len() - FINDINGS;
             claims.findings.truncate(FINDINGS);
-            claims.findings.push(FileFinding {
-                document: 0,
-                line: 0,
-                object: None,
-                reason: "ManifestInvalid",
-                message: format!("{more} more findings in this file; mend those that are named first"),
-            });
+            let message = format!("{more} more findings in this file; mend those that are named first");
+            claims.findings.push(FileFinding::whole(INVALID, message));
         }
         for (reference, position) in &claims.wins {
             // Of an object that is there twice, the last good version stays; without one, the first counts.
@@ -245,7 +298,6 @@ impl Index {
                 released.push(reference);
             }
         }
-        self.dirty_findings.insert(path.to_owned());
         if let Some(state) = self.files.get_mut(path) {
             state.content = content;
             state.holds = holds;
@@ -269,12 +321,12 @@ impl Index {
             Outcome::Ignored { expected, kind } => {
                 if let Some(object) = expected {
                     let message = format!("{kind} is not built yet: nothing of this object is served");
-                    claims.findings.push(finding(Some(object.clone()), "NotBuilt", message));
+                    claims.findings.push(finding(Some(object.clone()), NOT_BUILT, message));
                 }
                 return;
             }
             Outcome::Refused { object, message } => {
-                claims.findings.push(finding(object.clone(), "ManifestInvalid", message.clone()));
+                claims.findings.push(finding(object.clone(), INVALID, message.clone()));
                 match object {
                     Some(object) => claims.kept.insert(object.clone()),
                     None => std::mem::replace(&mut claims.keep_all, true),
@@ -286,7 +338,7 @@ impl Index {
         let reference = object.reference();
         if let Some(first) = claims.seen.get(&reference) {
             let message = format!("{reference} is already in document {first} of this file; remove one of the two");
-            claims.findings.push(finding(Some(reference.clone()), "ManifestDuplicate", message));
+            claims.findings.push(finding(Some(reference.clone()), DUPLICATE, message));
             claims.kept.insert(reference);
             return;
         }
@@ -295,7 +347,7 @@ impl Index {
             Some(held) if held.file != path && !self.gone.contains(&held.file) => {
                 let file = shown(&held.file);
                 let message = format!("{reference} is already in the file {file}; remove one of the two");
-                claims.findings.push(finding(Some(reference.clone()), "ManifestDuplicate", message));
+                claims.findings.push(finding(Some(reference.clone()), DUPLICATE, message));
                 self.contenders.entry(reference.clone()).or_default().insert(path.to_owned());
                 if let Some(state) = self.files.get_mut(path) {
                     state.contends.insert(reference);
@@ -315,16 +367,28 @@ impl Index {
             && let Some(state) = self.files.get_mut(&old.file)
         {
             state.holds.remove(&reference);
+            self.wait(&reference);
         }
     }
 
-    /// Lets go of an object; the first other file that names it takes over.
+    /// Lets go of an object; the first other file that names it takes over when those that wait have their turn.
     fn release(&mut self, reference: &ObjectRef) {
         self.touch(reference);
         self.objects.remove(reference);
-        let next = self.contenders.get(reference).and_then(|paths| paths.iter().next().cloned());
-        if let Some(next) = next {
-            self.evaluate(&next);
+        self.wait(reference);
+    }
+
+    /// An object has another holder, or none: what those say that name it too is not true any more.
+    fn wait(&mut self, reference: &ObjectRef) {
+        self.waiting.extend(self.contenders.get(reference).into_iter().flatten().cloned());
+    }
+
+    /// Gives the files that wait their turn, each once however many objects it waits for. One that is gone gets nothing.
+    fn evaluate_waiting(&mut self) {
+        while let Some(path) = self.waiting.pop_first() {
+            if !self.gone.contains(&path) {
+                self.evaluate(&path);
+            }
         }
     }
 
