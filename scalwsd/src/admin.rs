@@ -105,14 +105,14 @@ impl Admin {
                 self.loader.drain().await;
                 text(StatusCode::ACCEPTED, format!("draining; {} connections are open\n", self.proxy.open()))
             }
-            (&Method::GET, "/v1/config") => json(StatusCode::OK, &self.loader.config().await),
+            (&Method::GET, "/v1/config") => json(StatusCode::OK, &self.loader.config()),
             (&Method::GET, "/v1/upstreams") => {
                 let (root, sets) = self.members.digests();
                 json(StatusCode::OK, &UpstreamsAnswer { root: Some(root), sets })
             }
             (&Method::GET, "/healthz") => text(StatusCode::OK, "ok\n"),
             (&Method::GET, "/readyz") => {
-                if self.loader.is_ready().await {
+                if self.loader.is_ready() {
                     text(StatusCode::OK, "ok\n")
                 } else if self.loader.is_draining() {
                     text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")

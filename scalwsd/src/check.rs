@@ -21,6 +21,7 @@ use crate::not_live::Faults;
 use crate::standalone::StandAlone;
 use crate::state::{Change, State};
 use crate::tls::Tls;
+use crate::watch::{self, Watch};
 
 /// Everything is live.
 pub const LIVE: u8 = 0;
@@ -91,6 +92,7 @@ fn check_volume(volume: &Path, options: &Check, out: &mut impl Write) -> std::io
     let mut state = State::default();
     let mut errors = Vec::new();
     let mut loaded = 0;
+    let watch = Watch::default();
     // What is named is loaded before what names it.
     for kind in Kind::ALL {
         for (key, body) in resources.iter().filter(|(key, _)| *key.kind == *kind.as_str()) {
@@ -99,6 +101,8 @@ fn check_volume(volume: &Path, options: &Check, out: &mut impl Write) -> std::io
             }
             print(out, &CheckLine::Put { kind: key.kind.to_string(), name: key.name.to_string() })?;
             let id = ResourceId { kind, name: Name::from_wire(&*key.name) };
+            // A panic needs no care: nothing is printed after it, and the process ends.
+            let _watched = watch.over(watch::CHECK);
             match state.apply(vec![Change { id, bytes: Some(body.clone()) }], &builder) {
                 Ok(()) => loaded += 1,
                 Err(more) => errors.extend(more),

@@ -41,4 +41,5 @@ pub mod state;
 pub mod tls;
 pub mod trace;
 pub mod tunnel;
+pub mod watch;
 pub mod worker;

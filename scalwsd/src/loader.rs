@@ -1,11 +1,13 @@
 //! Loading: from the volume's journal or a file to what requests see, one swap per reload.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use config::{Kind, Name, ResourceId};
 use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer, ReloadRequest, codes};
@@ -20,9 +22,8 @@ use crate::not_live::{Fault, Faults, list};
 use crate::proxy::Proxy;
 use crate::standalone::StandAlone;
 use crate::state::{Change, State};
+use crate::watch::{self, EndsWithPanic, Watch};
 
-/// How many changes are loaded without making room for other work on this thread.
-const INLINE_MAX: usize = 256;
 /// Faults of the environment are tried again after so long, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -34,9 +35,10 @@ pub enum Source {
     File(StandAlone),
 }
 
-/// Loads, and knows what is loaded. All loading goes through its one lock.
+/// Loads, and knows what is loaded. All loading goes through its one lock; whoever asks what runs needs none.
 pub struct Loader {
     inner: Mutex<Inner>,
+    runs: ArcSwap<Runs>,
     proxy: Arc<Proxy>,
     start: String,
     draining: AtomicBool,
@@ -50,6 +52,7 @@ struct Inner {
     /// Resources of kinds that this version does not know.
     foreign: Faults,
     loaded: Loaded,
+    watch: Watch,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -57,6 +60,20 @@ struct Loaded {
     journal: Option<String>,
     commit: u64,
     root: Option<Digest>,
+}
+
+impl Loaded {
+    fn root(&self) -> Digest {
+        self.root.unwrap_or_else(|| journal::Tree::default().root())
+    }
+}
+
+/// What requests see, as it is said to who asks.
+#[derive(Debug, Default)]
+struct Runs {
+    loaded: Loaded,
+    not_live: Vec<NotLive>,
+    listening: Vec<String>,
 }
 
 /// The whole is unusable; what ran before runs on.
@@ -80,9 +97,11 @@ impl Loader {
             listeners,
             foreign: Faults::new(),
             loaded: Loaded::default(),
+            watch: Watch::default(),
         };
         let start = format!("{:032x}", rand::random::<u128>());
-        Loader { inner: Mutex::new(inner), proxy, start, draining: AtomicBool::new(false) }
+        let runs = ArcSwap::default();
+        Loader { inner: Mutex::new(inner), runs, proxy, start, draining: AtomicBool::new(false) }
     }
 
     /// Loads the accepted state and the member sets of a volume.
@@ -109,19 +128,29 @@ impl Loader {
         let Some(accepted) = accepted else { return Ok(()) };
         let changes = accepted.resources.into_iter().map(|(key, body)| (key, Some(body))).collect();
         let loaded = Loaded { journal: Some(accepted.journal), commit: accepted.commit, root: Some(accepted.root) };
+        let _guard = EndsWithPanic;
         inner.load(changes, &self.proxy)?;
         inner.loaded = loaded;
-        inner.publish(&self.proxy, self.is_draining()).await;
+        self.publish(&mut inner).await;
         Ok(())
     }
 
-    /// Loads up to a commit of the journal, or the file anew.
+    /// Loads up to a commit of the journal, or the file anew. Goes on to its end even when nobody waits for it any
+    /// more, so that what was loaded is published too.
     ///
     /// # Errors
     /// When the whole is unusable. Nothing changed.
-    pub async fn reload(&self, request: &ReloadRequest) -> Result<ReloadAnswer, Unusable> {
+    pub async fn reload(self: &Arc<Self>, request: &ReloadRequest) -> Result<ReloadAnswer, Unusable> {
+        let (loader, request) = (Arc::clone(self), request.clone());
+        let reloading = tokio::spawn(async move { loader.reload_to_the_end(&request).await });
+        // A panic ended the process; what is left is the end of the runtime.
+        reloading.await.unwrap_or_else(|why| Err(why.to_string().into()))
+    }
+
+    async fn reload_to_the_end(&self, request: &ReloadRequest) -> Result<ReloadAnswer, Unusable> {
         let began = Instant::now();
         let mut inner = self.inner.lock().await;
+        let _guard = EndsWithPanic;
         let result = match &inner.source {
             Source::Volume(_) => inner.reload_volume(request, &self.proxy),
             Source::File(_) => inner.reload_file(&self.proxy),
@@ -134,32 +163,43 @@ impl Loader {
                 return Err(unusable);
             }
         };
-        inner.publish(&self.proxy, self.is_draining()).await;
+        self.publish(&mut inner).await;
         let not_live = inner.not_live();
         self.proxy.metrics.reloads.inc();
         self.proxy.metrics.reload_duration.observe(began.elapsed().as_secs_f64());
         tracing::debug!(changed, not_live = not_live.len(), took = ?began.elapsed(), "loaded");
-        Ok(ReloadAnswer { root: inner.root(), changed, not_live })
+        Ok(ReloadAnswer { root: inner.loaded.root(), changed, not_live })
     }
 
-    /// What really runs.
-    pub async fn config(&self) -> ConfigAnswer {
-        let inner = self.inner.lock().await;
+    /// What really runs. Waits for no load that is under way.
+    pub fn config(&self) -> ConfigAnswer {
+        let runs = self.runs.load();
         ConfigAnswer {
             start: self.start.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             schema: config::SCHEMA_VERSION,
-            journal: inner.loaded.journal.clone(),
-            commit: inner.loaded.commit,
-            root: inner.root(),
-            not_live: inner.not_live(),
-            listening: inner.listeners.listening(),
+            journal: runs.loaded.journal.clone(),
+            commit: runs.loaded.commit,
+            root: runs.loaded.root(),
+            not_live: runs.not_live.clone(),
+            listening: runs.listening.clone(),
         }
     }
 
+    /// One swap: what was loaded is what requests see from here on, and what is said to run.
+    async fn publish(&self, inner: &mut Inner) {
+        inner.publish(&self.proxy, self.is_draining()).await;
+        self.tell(inner);
+    }
+
+    fn tell(&self, inner: &Inner) {
+        let (loaded, not_live) = (inner.loaded.clone(), inner.not_live());
+        self.runs.store(Arc::new(Runs { loaded, not_live, listening: inner.listeners.listening() }));
+    }
+
     /// Whether it serves something accepted, and every listener in it is open or reported.
-    pub async fn is_ready(&self) -> bool {
-        !self.is_draining() && self.inner.lock().await.loaded.root.is_some()
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining() && self.runs.load().loaded.root.is_some()
     }
 
     /// Whether draining has begun.
@@ -170,7 +210,9 @@ impl Loader {
     /// Stops accepting; connections end in order.
     pub async fn drain(&self) {
         self.draining.store(true, Ordering::Release);
-        self.inner.lock().await.listeners.drain().await;
+        let mut inner = self.inner.lock().await;
+        inner.listeners.drain().await;
+        self.tell(&inner);
     }
 
     /// Tries again, after 1 to 30 s, what the environment kept from being live; and closes idle connections.
@@ -183,6 +225,8 @@ impl Loader {
             }
             let mut inner = self.inner.lock().await;
             inner.builder.members.sweep();
+            // A listener may have ended by itself.
+            self.tell(&inner);
             let faulty = |inner: &Inner| inner.not_live().iter().filter(|n| codes::is_environment(&n.code)).count();
             let before = faulty(&inner);
             if before == 0 {
@@ -190,8 +234,11 @@ impl Loader {
                 continue;
             }
             let inner = &mut *inner;
-            inner.state.retry(&inner.builder);
-            inner.publish(&self.proxy, false).await;
+            if !inner.retry() {
+                pause = RETRY.1;
+                continue;
+            }
+            self.publish(inner).await;
             pause = if faulty(inner) < before { RETRY.0 } else { (pause * 2).min(RETRY.1) };
         }
     }
@@ -228,7 +275,10 @@ impl Inner {
             keys: Keys::Memory(read.keys.clone()),
         };
         let mut state = State::default();
-        state.apply(read.changes(), &trial).map_err(Unusable)?;
+        // It is thrown away, whatever a panic left of it. Nothing runs that would start from the file before.
+        catch_unwind(AssertUnwindSafe(|| state.apply(read.changes(), &trial)))
+            .map_err(|_| "a fault of this version: it panics on this file".to_owned())?
+            .map_err(Unusable)?;
         if !state.faults().is_empty() {
             let errors = state.faults().iter().map(|(name, fault)| format!("{name}: {}", fault.message));
             return Err(Unusable(errors.collect()));
@@ -266,14 +316,16 @@ impl Inner {
                 }
             }
         }
-        let many = known.len() > INLINE_MAX;
         let multi = tokio::runtime::Handle::try_current()
             .is_ok_and(|r| r.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
-        if many && multi {
+        let watched = self.watch.over(watch::limit(known.len()));
+        if multi {
+            // Others work on meanwhile, however many threads there are and however long it takes.
             tokio::task::block_in_place(|| self.state.apply(known, &self.builder)).map_err(Unusable)?;
         } else {
             self.state.apply(known, &self.builder).map_err(Unusable)?;
         }
+        drop(watched);
         for (name, there) in foreign {
             if there {
                 let fault = Fault::unsupported("this version does not know this kind of resource");
@@ -286,7 +338,20 @@ impl Inner {
         Ok(())
     }
 
-    /// One swap: what was loaded is what requests see from here on.
+    /// Builds once more what the environment kept from being live. Says whether that worked: after a panic everything is
+    /// as not live as before, and nothing of it is published. Ending the process would not help, since the next one
+    /// would come to the same.
+    fn retry(&mut self) -> bool {
+        let Inner { state, builder, .. } = self;
+        let faults = state.faults().clone();
+        let done = catch_unwind(AssertUnwindSafe(|| state.retry(builder))).is_ok();
+        if !done {
+            tracing::error!("a fault of this version: it panics on what it tries again; it stays as it was");
+            state.put_faults_back(faults);
+        }
+        done
+    }
+
     async fn publish(&mut self, proxy: &Proxy, draining: bool) {
         let snapshot = Arc::new(self.state.snapshot());
         // No connection is accepted on a port that is not configured any more, and none before its port is.
@@ -303,9 +368,5 @@ impl Inner {
         let mut all = list(self.state.faults().iter().chain(&self.foreign).chain(&listeners));
         all.sort();
         all
-    }
-
-    fn root(&self) -> Digest {
-        self.loaded.root.unwrap_or_else(|| journal::Tree::default().root())
     }
 }

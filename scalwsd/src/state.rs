@@ -117,6 +117,11 @@ impl State {
         before.iter().any(|name| !self.faults.get(name).is_some_and(environment))
     }
 
+    /// Says again what was said before something went wrong.
+    pub(crate) fn put_faults_back(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
     fn hold(&mut self, id: &ResourceId, new: Option<&(Bytes, Loaded)>) {
         let names = new.map(|(_, loaded)| names_in(loaded)).unwrap_or_default();
         for named in &names {

@@ -68,8 +68,12 @@ impl Worker {
 
     /// Stops accepting and waits for what is open, at most so long. Says whether everything ended by itself.
     pub async fn drain(&self, limit: Duration) -> bool {
-        self.loader.drain().await;
-        tokio::time::timeout(limit, self.proxy.all_closed()).await.is_ok()
+        let drained = async {
+            // A load under way is waited for, as long as there is time.
+            self.loader.drain().await;
+            self.proxy.all_closed().await;
+        };
+        tokio::time::timeout(limit, drained).await.is_ok()
     }
 }
 

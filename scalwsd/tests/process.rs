@@ -42,7 +42,8 @@ impl Process {
 
 fn scalwsd(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scalwsd"));
-    command.args(arguments).env("SCALWS_LOG", "info");
+    // Writing a backtrace may take longer than a load in a test may.
+    command.args(arguments).env("SCALWS_LOG", "info").env("RUST_BACKTRACE", "0");
     command
 }
 
@@ -306,18 +307,106 @@ fn a_check_of_a_volume_says_each_resource_before_it_loads_it() {
 
 #[cfg(all(feature = "poison", debug_assertions))]
 #[test]
-fn a_check_dies_on_the_resource_that_kills_and_lives_without_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let deadly = r#"{"action":{"respond":200},"responseHeaders":{"set":[["x-scalws-test-poison","abort"]]}}"#;
-    volume(dir.path(), 80, &[("a.example", RESPOND), ("b.example", deadly), ("c.example", RESPOND)]);
-    let path = dir.path().to_str().unwrap();
-    let output = scalwsd(&["check", "--volume", path]).output().unwrap();
-    assert_eq!(output.status.signal(), Some(Signal::ABORT.as_raw()));
-    let last = output.stdout.lines().last().unwrap().unwrap();
-    assert!(last.contains("Ingress/t/b.example/b.example"), "{last}");
-    let output =
-        scalwsd(&["check", "--volume", path, "--skip", "fragment/Ingress/t/b.example/b.example"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
+fn a_check_ends_on_the_resource_that_kills_panics_or_hangs_and_lives_without_it() {
+    for (word, signal, code) in [("abort", Some(6), None), ("panic", None, Some(101)), ("hang", Some(6), None)] {
+        let dir = tempfile::tempdir().unwrap();
+        let deadly = format!(
+            r#"{{"action":{{"respond":200}},"responseHeaders":{{"set":[["x-scalws-test-poison","{word}"]]}}}}"#
+        );
+        volume(dir.path(), 80, &[("a.example", RESPOND), ("b.example", &deadly), ("c.example", RESPOND)]);
+        let path = dir.path().to_str().unwrap();
+        let mut command = scalwsd(&["check", "--volume", path]);
+        let output = command.env("SCALWS_TEST_LOAD_LIMIT_MS", "500").output().unwrap();
+        assert_eq!((output.status.signal(), output.status.code()), (signal, code), "{word}");
+        let last = output.stdout.lines().last().unwrap().unwrap();
+        assert!(last.contains("Ingress/t/b.example/b.example"), "{word}: {last}");
+        let skip = ["--skip", "fragment/Ingress/t/b.example/b.example"];
+        let output = scalwsd(&["check", "--volume", path, skip[0], skip[1]]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{word}");
+    }
+}
+
+/// A request to the admin API: the status and the body.
+#[cfg(all(feature = "poison", debug_assertions))]
+fn ask(admin: &Path, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+    let mut stream = std::os::unix::net::UnixStream::connect(admin).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let status = answer.get(9..12)?.parse().ok()?;
+    Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+}
+
+/// The start id that the process behind a socket says.
+#[cfg(all(feature = "poison", debug_assertions))]
+fn start_id(admin: &Path) -> Option<String> {
+    let (_, body) = ask(admin, "GET", "/v1/config", "")?;
+    Some(serde_json::from_str::<serde_json::Value>(&body).ok()?["start"].as_str()?.to_owned())
+}
+
+/// Appends a commit with one fragment more, which nobody accepted yet.
+#[cfg(all(feature = "poison", debug_assertions))]
+fn append_poison(dir: &Path, port: u16, word: &str) {
+    use journal::record::encode_transaction;
+    let path = dir.join("config.jsonl");
+    let mut text = std::fs::read(&path).unwrap();
+    let mut tree = journal::Replay::of(&text).tree;
+    let claims = format!(
+        r#"{{"listeners":["tcp/{port}"],"host":"a.example","matches":[{{"path":{{"prefix":"/p"}},"key":{{"rank":[1],"created":0,"tie":["t","p",0]}}}}]}}"#
+    );
+    let action =
+        format!(r#"{{"action":{{"respond":200}},"responseHeaders":{{"set":[["x-scalws-test-poison","{word}"]]}}}}"#);
+    let body = bytes::Bytes::from(format!(r#"{{"claims":{claims},"body":{{"actions":[{action}]}}}}"#));
+    let key = journal::Key::new("fragment", "Ingress/t/poison/a.example");
+    tree.insert(key.clone(), journal::digest::leaf(&key, &body));
+    let put = journal::Record::Put { key, secrets: Vec::new().into(), body };
+    encode_transaction([put], 2, (1, 2), tree.root(), &mut text);
+    std::fs::write(path, text).unwrap();
+}
+
+/// With one thread for all, a load that stops would stop everything else, if everything else shared it.
+#[cfg(all(feature = "poison", debug_assertions))]
+#[test]
+fn a_load_that_kills_panics_or_hangs_ends_the_process_and_keeps_nobody_waiting_meanwhile() {
+    for word in ["abort", "panic", "hang"] {
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        volume(dir.path(), port, &[("a.example", RESPOND)]);
+        let admin = dir.path().join("admin.sock");
+        let arguments = ["run", "--volume", dir.path().to_str().unwrap(), "--access-log", "off"];
+        let mut command = scalwsd(&arguments);
+        command.env("SCALWS_TEST_LOAD_LIMIT_MS", "3000").env("TOKIO_WORKER_THREADS", "1");
+        let _process =
+            Process(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        until(|| status(port, "a.example").filter(|s| *s == 204));
+        let before = start_id(&admin).unwrap();
+        append_poison(dir.path(), port, word);
+        let reloading = std::thread::spawn({
+            let admin = admin.clone();
+            move || ask(&admin, "POST", "/v1/reload", r#"{"journal":"j","commit":2}"#)
+        });
+        if word == "hang" {
+            // Nobody can see from outside that it hangs already; whenever these come, they are answered.
+            while !reloading.is_finished() && start_id(&admin) == Some(before.clone()) {
+                let began = Instant::now();
+                let put = ask(&admin, "PUT", "/v1/upstreams/t%2Fs:80%2Ftcp", r#"{"members":["127.0.0.1:9"]}"#);
+                // The process may end before it answers.
+                assert!(put.is_none_or(|(status, _)| status == 200));
+                let served = status(port, "a.example");
+                assert!(served.is_none_or(|status| status == 204));
+                assert!(began.elapsed() < Duration::from_secs(2), "{word}: others waited {:?}", began.elapsed());
+            }
+        }
+        assert_eq!(reloading.join().unwrap(), None, "{word}: the process ends without an answer");
+        let after = until(|| start_id(&admin).filter(|id| *id != before));
+        assert_ne!(before, after, "{word}: another process has its place");
+        until(|| status(port, "a.example").filter(|s| *s == 204));
+    }
 }
 
 #[test]

@@ -62,9 +62,9 @@ async fn the_drain_time_is_a_limit() {
 async fn a_draining_proxy_is_not_ready_and_accepts_nothing() {
     let mut site = Site::new().await;
     site.serve("a.example", &[], |_| {}).await;
-    assert!(site.worker.loader.is_ready().await);
+    assert!(site.worker.loader.is_ready());
     site.worker.loader.drain().await;
-    assert!(!site.worker.loader.is_ready().await);
+    assert!(!site.worker.loader.is_ready());
     // The keeper's socket is open still: the connection waits for another worker.
     let mut stream = TcpStream::connect(("127.0.0.1", site.http)).await.unwrap();
     stream.write_all(GET.as_bytes()).await.unwrap();
@@ -78,8 +78,8 @@ async fn another_worker_serves_what_was_accepted() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
     site.serve("a.example", &[&backend.address], |_| {}).await;
     let other = site.another_worker().await;
-    assert_eq!(other.loader.config().await.root, site.worker.loader.config().await.root);
-    assert_ne!(other.loader.config().await.start, site.worker.loader.config().await.start);
+    assert_eq!(other.loader.config().root, site.worker.loader.config().root);
+    assert_ne!(other.loader.config().start, site.worker.loader.config().start);
     site.worker.loader.drain().await;
     assert_eq!(get(site.http, "a.example", "/").await.status, 503, "nobody wrote the member set down");
 }

@@ -63,11 +63,11 @@ async fn the_admin_api_reloads_and_says_what_runs() {
 async fn an_envelope_that_does_not_decode_refuses_the_whole_and_names_it() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
     site.serve("a.example", &[&backend.address], |_| {}).await;
-    let before = site.worker.loader.config().await;
+    let before = site.worker.loader.config();
     let broken = Edit::Foreign("fragment", "Ingress/t/x/x.example", r#"{"body":{"actions":[]}}"#);
     let error = site.commit_unusable([Edit::Remove(pool_id("a.example")), broken]).await;
     assert!(error.to_string().contains("Ingress/t/x/x.example"), "{error}");
-    assert_eq!(site.worker.loader.config().await, before);
+    assert_eq!(site.worker.loader.config(), before);
     assert_eq!(get(site.http, "a.example", "/").await.status, 200);
 }
 
@@ -98,7 +98,7 @@ async fn listeners_come_and_go_without_a_restart() {
     let mut rest = Vec::new();
     within(tokio::io::AsyncReadExt::read_to_end(&mut open, &mut rest)).await.unwrap();
     assert_eq!(rest, b"", "its connections end in order");
-    assert_eq!(site.worker.loader.config().await.listening.len(), 2);
+    assert_eq!(site.worker.loader.config().listening.len(), 2);
     assert_eq!(get(site.http, "a.example", "/").await.status, 200);
 }
 
@@ -115,7 +115,7 @@ async fn a_taken_port_is_reported_hurts_nothing_else_and_is_opened_when_it_is_fr
     let answer = site.commit(edits).await;
     assert_eq!(answer.not_live[0].resource, format!("listener/tcp/{port}"));
     assert_eq!(answer.not_live[0].code, codes::PORT_TAKEN);
-    assert!(site.worker.loader.is_ready().await, "it is reported, so the proxy is ready");
+    assert!(site.worker.loader.is_ready(), "it is reported, so the proxy is ready");
     let maintaining = tokio::spawn(Arc::clone(&site.worker.loader).maintain());
     drop(other);
     within(async {
@@ -144,8 +144,8 @@ async fn an_empty_volume_is_not_ready() {
     )
     .unwrap();
     worker.loader.load_volume(accepted, Some(dir.path().join("members.jsonl"))).await.unwrap();
-    assert!(!worker.loader.is_ready().await);
-    assert_eq!(worker.loader.config().await.commit, 0);
+    assert!(!worker.loader.is_ready());
+    assert_eq!(worker.loader.config().commit, 0);
 }
 
 #[tokio::test]

@@ -150,7 +150,7 @@ impl Site {
 
     /// What is not live.
     pub(crate) async fn not_live(&self) -> Vec<NotLive> {
-        self.worker.loader.config().await.not_live
+        self.worker.loader.config().not_live
     }
 }
 
