@@ -75,6 +75,8 @@ pub struct Options {
     pub replicas: u16,
     /// The port for HTTP; 0 lets the system choose.
     pub http: u16,
+    /// The port for HTTPS, as above.
+    pub https: u16,
     /// Further arguments.
     pub more: Vec<String>,
     /// What `SCALWS_LOG` says, which all its processes read; as in this process when it is none.
@@ -85,7 +87,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { replicas: 2, http: 0, more: vec!["--echo".to_owned()], log: None, variables: Vec::new() }
+        Options { replicas: 2, http: 0, https: 0, more: vec!["--echo".to_owned()], log: None, variables: Vec::new() }
     }
 }
 
@@ -123,7 +125,7 @@ impl Up {
     pub fn start(manifests: &Path, state: &Path, options: &Options) -> Result<Up> {
         let mut command = Command::new(program("scalwsctl")?);
         command.arg("up").arg(manifests).arg("--state").arg(state);
-        command.args(["--http", &options.http.to_string(), "--https", "0"]);
+        command.args(["--http", &options.http.to_string(), "--https", &options.https.to_string()]);
         command.args(["--replicas", &options.replicas.to_string()]).args(&options.more);
         command.envs(options.log.iter().map(|filter| ("SCALWS_LOG", filter)));
         command.envs(options.variables.iter().map(|(name, value)| (name, value)));

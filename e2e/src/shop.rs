@@ -104,3 +104,26 @@ pub fn ingress(namespace: &str, name: &str, host: &str, service: &str, port: u16
          pathType: Prefix\n        backend: {{service: {{name: {service}, port: {{number: {port}}}}}}}\n"
     )
 }
+
+/// A certificate (PEM) that is good for one host, and a Secret with it and its key.
+///
+/// # Errors
+/// When none can be made.
+pub fn tls_secret(namespace: &str, name: &str, host: &str) -> Result<(String, String)> {
+    let key = rcgen::KeyPair::generate()?;
+    let certificate = rcgen::CertificateParams::new(vec![host.to_owned()])?.self_signed(&key)?.pem();
+    let block = |text: &str| text.trim_end().lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let text = format!(
+        "apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+         stringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
+        block(&certificate),
+        block(&key.serialize_pem())
+    );
+    Ok((certificate, text))
+}
+
+/// [`ingress`] with TLS from a Secret.
+pub fn ingress_tls(namespace: &str, name: &str, host: &str, service: &str, port: u16, secret: &str) -> String {
+    let tls = format!("spec:\n  tls: [{{hosts: [{host}], secretName: {secret}}}]\n");
+    ingress(namespace, name, host, service, port).replace("spec:\n", &tls)
+}

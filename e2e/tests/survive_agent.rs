@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::process::{Options, SOON, until};
-use e2e::shop::{Shop, ingress};
+use e2e::shop::{Shop, ingress_tls, tls_secret};
 use e2e::traffic::scene::{Scene, scaled};
 use e2e::traffic::{Target, Trusted};
 
@@ -16,25 +16,10 @@ const CONVERGED: Duration = Duration::from_secs(1);
 /// No update has more effects than this.
 const MANY: u32 = 200;
 
-/// A certificate for the host, and the Secret that holds it.
-fn secret() -> Result<(String, String)> {
-    let key = rcgen::KeyPair::generate()?;
-    let certificate = rcgen::CertificateParams::new(vec![HOST.to_owned()])?.self_signed(&key)?.pem();
-    let block = |text: &str| text.trim_end().lines().map(|line| format!("    {line}\n")).collect::<String>();
-    let text = format!(
-        "apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {{name: moving, namespace: shop}}\nstringData:\n  \
-         tls.crt: |\n{}  tls.key: |\n{}",
-        block(&certificate),
-        block(&key.serialize_pem())
-    );
-    Ok((certificate, text))
-}
-
 /// One file, so that certificate, route and members change at the same moment.
 fn world(secret: &str, turn: u32, address: &str) -> String {
     let (service, port) = if turn.is_multiple_of(2) { ("web", 80) } else { ("moving", 80) };
-    let tls = format!("spec:\n  tls: [{{hosts: [{HOST}], secretName: moving}}]\n");
-    let route = ingress("shop", "moving", HOST, service, port).replace("spec:\n", &tls);
+    let route = ingress_tls("shop", "moving", HOST, service, port, "moving");
     // Its echo server stays; only its fleet hears of it when the route goes there.
     let service = format!(
         "---\napiVersion: v1\nkind: Service\nmetadata: {{name: moving, namespace: shop}}\nspec: {{ports: [{{port: 80, \
@@ -52,7 +37,7 @@ fn an_agent_that_dies_before_any_effect_of_an_update_has_it_whole_when_it_is_bac
     let address = web.split(['[', ']']).find(|part| part.starts_with("127.")).context("no address")?.to_owned();
     let orders = tempfile::tempdir()?;
     let order = orders.path().join("order");
-    let (certificate, text) = secret()?;
+    let (certificate, text) = tls_secret("shop", "moving", HOST)?;
     let trusted = Trusted::only(&certificate)?;
     shop.write("shop/moving.yaml", &world(&text, 0, &address))?;
     let options = Options {
@@ -73,7 +58,7 @@ fn an_agent_that_dies_before_any_effect_of_an_update_has_it_whole_when_it_is_bac
         let agent = scene.up.find("scalws-agent", "replica-0")?;
         scene.traffic.doing(&format!("the agent dies before effect {effect}"));
         fs::write(&order, effect.to_string())?;
-        let (certificate, text) = secret()?;
+        let (certificate, text) = tls_secret("shop", "moving", HOST)?;
         trusted.also(&certificate)?;
         scene.shop.write("shop/moving.yaml", &world(&text, turn, &address))?;
         // Either it dies, or the update is done without reaching that effect.

@@ -54,7 +54,7 @@ pub struct Plan {
     /// Requests per second over all targets, whatever the answers take (an open loop). Of each two to one target, one
     /// goes over a kept connection and one over a new one.
     pub per_second: u32,
-    /// Kept connections for each target, opened before the first request.
+    /// Kept connections for each target, opened before the first request. With 0 every request has one of its own.
     pub kept: usize,
     /// After this a request has failed.
     pub limit: Duration,
@@ -180,7 +180,7 @@ impl Run {
             }
             while under_way.try_join_next().is_some() {}
             let round = number / self.plan.targets.len();
-            let way = if round.is_multiple_of(2) { Way::Kept } else { Way::New };
+            let way = if self.plan.kept > 0 && round.is_multiple_of(2) { Way::Kept } else { Way::New };
             under_way.spawn(Arc::clone(&self).one(number % self.plan.targets.len(), way));
             number += 1;
         }

@@ -44,6 +44,14 @@ impl Scene {
     pub fn start(shop: Shop, options: &Options, more: impl FnOnce(u16, u16) -> Vec<Target>) -> Result<Scene> {
         let up = Up::start(&shop.manifests(), &shop.state(), options)?;
         up.wait()?;
+        Scene::over(shop, up, more)
+    }
+
+    /// The same over programs that run.
+    ///
+    /// # Errors
+    /// When requests are not answered.
+    pub fn over(shop: Shop, up: Up, more: impl FnOnce(u16, u16) -> Vec<Target>) -> Result<Scene> {
         let (http, https) = (up.file().http, up.file().https);
         let mut targets = untouched(&shop, http, https)?;
         targets.extend(more(http, https));
