@@ -1,6 +1,7 @@
 //! Traffic at a constant rate against a running `up`, without retries: what fails, when, and what the run was doing then.
 
 mod client;
+pub mod plane;
 mod report;
 pub mod scene;
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,6 +21,7 @@ use tower::Layer;
 
 use super::accept::{Limits, Peer, Proven, accept};
 use super::identity_layer::{Guarded, Method, Only};
+use super::pace::Pace;
 use super::tls::TlsSlot;
 use super::{CONNECTION_WINDOW, HEADERS, PING, PING_TIMEOUT, STREAM_WINDOW, STREAMS, SharedFleet};
 use crate::identity::AgentIdentity;
@@ -197,6 +199,8 @@ struct Shared<H> {
     fleet: SharedFleet,
     session: Mutex<ServerSession>,
     clock: Clock,
+    /// Messages that went to the agent.
+    sent: AtomicU64,
     /// The writer has something to look at.
     write: Notify,
     /// The reader has to work out its deadline anew.
@@ -222,6 +226,7 @@ impl<H: Hub> Shared<H> {
         let closed = session.closed().is_some();
         drop(session);
         if let Some(message) = &message {
+            self.sent.fetch_add(1, Ordering::Relaxed);
             self.hub.sent(Lane::of(message), message.encoded_len());
         }
         (message, closed)
@@ -264,6 +269,7 @@ impl<H: Hub> Push for Service<H> {
             fleet,
             session: Mutex::new(session),
             clock: self.clock,
+            sent: AtomicU64::new(0),
             write: Notify::new(),
             read: Notify::new(),
             written: CancellationToken::new(),
@@ -313,20 +319,27 @@ async fn read<H: Hub>(
     let mut superseded = false;
     // What is due is done by the writer. While the peer does not take it, it stays due: that must not spin.
     let mut not_before = tokio::time::Instant::now();
+    let mut pace = Pace::new(not_before);
     let why = loop {
         if shared.look(|session| session.closed().is_some()) {
             break None;
         }
         let tick = shared.look(ServerSession::deadline).map(|at| shared.clock.at(at).max(not_before));
+        let sent = || shared.sent.load(Ordering::Relaxed);
+        let flood = pace.until(tokio::time::Instant::now(), sent());
         tokio::select! {
-            message = inbound.message() => match message {
-                Ok(Some(message)) => shared.step(Input::Received(message)),
+            message = inbound.message(), if flood.is_none() => match message {
+                Ok(Some(message)) => {
+                    pace.heard(tokio::time::Instant::now(), sent());
+                    shared.step(Input::Received(message));
+                }
                 Ok(None) | Err(_) => break Some(Close::Gone),
             },
             () = tokio::time::sleep_until(tick.unwrap_or(not_before)), if tick.is_some() => {
                 not_before = tokio::time::Instant::now() + TICK;
                 shared.step(Input::Tick);
             }
+            () = tokio::time::sleep_until(flood.unwrap_or(not_before)), if flood.is_some() => {}
             () = shared.read.notified() => {}
             Ok(()) = role.changed() => {
                 let role = role.borrow_and_update().clone();
