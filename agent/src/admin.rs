@@ -16,8 +16,10 @@ use push::agent_session::Timings;
 const RETRY: Duration = Duration::from_millis(20);
 /// How long a call other than a reload may take. Longer means that `scalwsd` hangs: the connection is given up.
 const CALL: Duration = Duration::from_secs(10);
-/// How long a reload may take.
+/// How long a reload may take. `scalwsd` ends itself before that when it hangs.
 const RELOAD: Duration = Duration::from_secs(120);
+/// The pause before a process is asked again for a load that broke off and that it survived, at first and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
 /// A call, with the number of the connection that it was meant for.
 #[derive(Debug)]
@@ -66,8 +68,10 @@ pub async fn configuration_lane(
     mut reconnect: watch::Receiver<u64>,
     events: mpsc::Sender<Event>,
 ) {
+    let mut broken = Broken::default();
     for connection in 1.. {
         let Some((mut client, answer)) = first_answer(&socket, &events).await else { return };
+        broken.now_runs(&answer.start);
         reconnect.mark_unchanged();
         let mut closed = client.closed();
         if events.send(Event::Up { connection, answer }).await.is_err() {
@@ -85,8 +89,20 @@ pub async fn configuration_lane(
                 // It was meant for a connection that dropped; whoever asked was told so.
                 continue;
             }
+            let pause = if matches!(call.effect, Effect::Reload { .. }) { broken.pause() } else { Duration::ZERO };
+            if !pause.is_zero() {
+                tracing::warn!(?pause, "a load broke off and scalwsd lives: it is asked again after a pause");
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    _ = closed.wait_for(|closed| *closed) => break,
+                    _ = reconnect.changed() => break,
+                }
+            }
             let input = configuration_call(&mut client, call).await;
             let gone = is_gone(&input);
+            if matches!(input, Input::Reloaded { .. }) {
+                broken.heard(gone);
+            }
             if events.send(Event::Answer { connection, input }).await.is_err() {
                 return;
             }
@@ -96,6 +112,33 @@ pub async fn configuration_lane(
         }
         if events.send(Event::Down { connection }).await.is_err() {
             return;
+        }
+    }
+}
+
+/// Loads that broke off, as told by the process that still runs.
+#[derive(Debug, Default)]
+struct Broken {
+    start: String,
+    times: u32,
+}
+
+impl Broken {
+    /// Another process starts without a past: what killed the last one is found in another way.
+    fn now_runs(&mut self, start: &str) {
+        if self.start != start {
+            (self.start, self.times) = (start.to_owned(), 0);
+        }
+    }
+
+    fn heard(&mut self, gone: bool) {
+        self.times = if gone { self.times.saturating_add(1) } else { 0 };
+    }
+
+    fn pause(&self) -> Duration {
+        match self.times {
+            0 => Duration::ZERO,
+            n => AGAIN.0.saturating_mul(1 << (n - 1).min(16)).min(AGAIN.1),
         }
     }
 }

@@ -158,7 +158,7 @@ fn a_death_of_the_agent_while_it_settles_a_poisoned_commit_changes_nothing_about
 }
 
 #[test]
-fn when_check_finds_nothing_one_more_reload_is_tried_and_then_all_puts_are_blamed() {
+fn when_check_finds_nothing_one_more_reload_is_tried_and_then_all_puts_are_named_and_none_remembered() {
     let mut world = World::new();
     let (good, bad, _) = poisoned(&mut world);
     world.scalwsd.check_is_blind = true;
@@ -174,7 +174,77 @@ fn when_check_finds_nothing_one_more_reload_is_tried_and_then_all_puts_are_blame
     blamed.sort_unstable();
     leaves.sort_unstable();
     assert_eq!((code, leaves, transient), (refusals::CRASHED, blamed, false));
+    assert_eq!(world.core.facts().condemned, [], "nothing is proven");
     world.assert_in_step();
+    // The deaths came from outside: the controller, which knows that others have it live, sends it again.
+    world.scalwsd.deadly.clear();
+    world.push(&bad, (1, 3));
+    assert_eq!(world.core.facts().root, root_of(&bad));
+    world.assert_in_step();
+}
+
+#[test]
+fn deaths_while_much_is_loaded_blame_nothing_and_it_is_tried_again() {
+    let mut world = World::new();
+    let (_, mut bad, _) = poisoned(&mut world);
+    world.scalwsd.check_is_blind = true;
+    for number in 0..64 {
+        resource(&mut bad, &format!("r{number}"), "1", &[]);
+    }
+    world.push(&bad, (1, 1));
+    assert_eq!(last_refusal(&world), Some((refusals::DIED, Vec::new(), true)));
+    assert_eq!((world.scalwsd.deaths, world.core.facts().condemned), (2, Vec::new()));
+    world.scalwsd.deadly.clear();
+    world.push(&bad, (1, 1));
+    assert_eq!(world.core.facts().root, root_of(&bad));
+    world.assert_in_step();
+}
+
+#[test]
+fn an_accepted_resource_that_turns_out_deadly_is_named() {
+    let mut world = World::new();
+    let mut good = Wanted::new();
+    resource(&mut good, "good", "of its own", &[]);
+    world.push(&good, (1, 1));
+    let mut next = good.clone();
+    let key = journal::Key::new("fragment", "good");
+    world.scalwsd.deadly.insert(good[&key].0.clone());
+    resource(&mut next, "more", "1", &[]);
+    world.push(&next, (1, 2));
+    let leaf = digest::leaf(&key, &good[&key].0);
+    assert_eq!(last_refusal(&world), Some((refusals::CRASHED, vec![leaf], false)));
+}
+
+#[test]
+fn a_configuration_that_kills_scalwsd_is_not_laid_at_a_member_set() {
+    let mut world = World::new();
+    let mut wanted = Wanted::new();
+    resource(&mut wanted, "a", "1", &[]);
+    let transfer = world.transfer_to(&wanted, (1, 1));
+    // Both calls are under way when scalwsd dies, twice.
+    let set = MemberSet::new("ns/svc:80/tcp", vec!["10.0.0.1:80".into()]);
+    let change = MembersChange::Full(vec!["10.0.0.1:80".into()]);
+    let change = MemberChange { seq: 1, set: "ns/svc:80/tcp".into(), change, digest: set.digest };
+    let mut said = world.core.step(Input::Transfer(Box::new(transfer)));
+    said.extend(world.core.step(Input::Members(change)));
+    for start in ["x", "y", "z"] {
+        assert!(said.iter().any(|effect| matches!(effect, Effect::Reload { .. })), "{start}: {said:?}");
+        said = world.core.step(Input::Down);
+        let answer = journal::admin::ConfigAnswer { start: start.to_owned(), ..world.scalwsd.config() };
+        said.extend(world.core.step(Input::Up(answer)));
+        if said.iter().any(|effect| matches!(effect, Effect::Check { .. })) {
+            said.extend(world.core.step(Input::Checked { dead: Vec::new() }));
+        }
+        if said.iter().any(|effect| matches!(effect, Effect::ListUpstreams)) {
+            said.extend(world.core.step(Input::Upstreams(Ok(Vec::new()))));
+        }
+        let refused = |effect: &Effect| matches!(effect, Effect::Report(Report::MembersRefused { .. }));
+        assert!(!said.iter().any(refused), "{start}: {said:?}");
+        if said.iter().any(|effect| matches!(effect, Effect::Report(Report::Refused { .. }))) {
+            return;
+        }
+    }
+    panic!("the configuration was never given up");
 }
 
 #[test]

@@ -119,6 +119,28 @@ async fn a_restarted_scalwsd_is_found_and_its_members_are_put_right() {
     until("it is ready again", || running.status.is_ready()).await;
 }
 
+/// Whatever makes a process break off a load that it survives: it must not be asked without a pause, nor fill the volume.
+#[tokio::test]
+async fn a_load_that_breaks_off_is_asked_for_again_ever_more_slowly_and_the_journal_does_not_grow() {
+    let dir = tempfile::tempdir().unwrap();
+    let (text, wanted) = journal_with_an_open_commit(&[]);
+    std::fs::write(dir.path().join("config.jsonl"), text).unwrap();
+    let mut fake = Fake::new(dir.path());
+    fake.start();
+    let (body, _) = &wanted[&journal::Key::new("fragment", "r2")];
+    fake.scalwsd.lock().unwrap().deadly.insert(body.clone());
+    let began = std::time::Instant::now();
+    let running = start(&fake, dir.path());
+    until("it was asked three times", || fake.scalwsd.lock().unwrap().broken_off >= 3).await;
+    assert!(began.elapsed() >= Duration::from_millis(750), "three times within {:?}", began.elapsed());
+    let tries = |fake: &Fake| String::from_utf8_lossy(&fake.volume().config).matches("\"try\"").count();
+    assert_eq!(tries(&fake), 1, "{}", String::from_utf8_lossy(&fake.volume().config));
+    fake.scalwsd.lock().unwrap().deadly.clear();
+    until("the commit is accepted", || Replay::of(&fake.volume().config).head.is_some_and(|head| head.commit == 2))
+        .await;
+    until("it is ready", || running.status.is_ready()).await;
+}
+
 #[tokio::test]
 async fn the_admin_client_tells_answers_apart() {
     let dir = tempfile::tempdir().unwrap();

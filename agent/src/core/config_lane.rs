@@ -84,7 +84,10 @@ pub struct ConfigLane {
     /// Resources in the journal that are not in the tree.
     absent: BTreeSet<Key>,
     keys: BTreeSet<Digest>,
+    /// Leaves that proved deadly, the newest first.
     condemned: Vec<Digest>,
+    /// They are not on the volume as they are here.
+    condemned_unwritten: bool,
     highest_epoch: u64,
     recorded_epoch: u64,
     last_commit: u64,
@@ -120,6 +123,7 @@ impl ConfigLane {
             absent: BTreeSet::new(),
             keys,
             condemned: replay.condemned.into_iter().collect(),
+            condemned_unwritten: false,
             highest_epoch: replay.highest_epoch,
             recorded_epoch: replay.highest_epoch,
             last_commit: replay.head.map_or(0, |h| h.commit),
@@ -263,6 +267,11 @@ impl ConfigLane {
         self.heard(&answer);
         self.take_not_live(answer.not_live, out);
         self.pump(out);
+    }
+
+    /// Whether `scalwsd` is loading something now: then that may be what it dies on.
+    pub(super) fn is_loading(&self) -> bool {
+        matches!(self.phase, Phase::Reloading | Phase::Repairing)
     }
 
     pub(super) fn down(&mut self) {

@@ -118,14 +118,16 @@ impl MemberLane {
         self.pump(out);
     }
 
-    pub(super) fn down(&mut self) {
+    /// A configuration that was `loading` is what a death is laid at, not the set.
+    pub(super) fn down(&mut self, loading: bool) {
         let Some(start) = self.up.take() else { return };
+        let cut_off = |result: Option<MemberSet>| result.filter(|_| !loading).map(|set| (start, set.digest));
         match std::mem::replace(&mut self.busy, Busy::Idle) {
             Busy::Change(change, result) => {
-                self.cut_off = result.map(|set| (start, set.digest));
+                self.cut_off = cut_off(result);
                 self.queue.push_front(change);
             }
-            Busy::Repair(_, result) => self.cut_off = result.map(|set| (start, set.digest)),
+            Busy::Repair(_, result) => self.cut_off = cut_off(result),
             Busy::Compacting => self.busy = Busy::Compacting,
             Busy::Idle | Busy::Listing => {}
         }
@@ -257,7 +259,7 @@ impl MemberLane {
             }
             (Err(CallError::Gone), wanted) => {
                 self.busy = Busy::Change(change, wanted);
-                self.down();
+                self.down(false);
             }
         }
     }
@@ -279,7 +281,7 @@ impl MemberLane {
             }
             Err(CallError::Gone) => {
                 self.busy = Busy::Repair(name, wanted);
-                self.down();
+                self.down(false);
             }
             // What cannot be put right now is found again by the next comparison.
             Err(CallError::Refused(_) | CallError::Conflict(_)) => {}
@@ -301,7 +303,7 @@ impl MemberLane {
                 differ.extend(wrong.map(|(name, _)| name.clone()));
                 self.repairs = differ.into_iter().collect();
             }
-            Err(CallError::Gone) => self.down(),
+            Err(CallError::Gone) => self.down(false),
             // An older scalwsd without the call: what the journal says is what it read.
             Err(CallError::Refused(_) | CallError::Conflict(_)) => self.compared = true,
         }

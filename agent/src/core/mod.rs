@@ -59,8 +59,9 @@ impl AgentCore {
                 self.members.up(start, out);
             }
             Input::Down => {
+                let loading = self.config.is_loading();
                 self.config.down();
-                self.members.down();
+                self.members.down(loading);
             }
             Input::Poll => self.config.poll(out),
             Input::Compare => self.members.poll(out),

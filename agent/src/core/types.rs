@@ -93,9 +93,9 @@ pub enum Input {
         /// Microseconds.
         took_us: u64,
     },
-    /// The answer to [`Effect::Check`]: resources on which the child died.
+    /// The answer to [`Effect::Check`]: resources that proved deadly.
     Checked {
-        /// Empty when it did not die, or could not be started.
+        /// Empty when no child died by its own fault, or none could be started.
         dead: Vec<Key>,
     },
     /// The answer to [`Effect::PutMembers`] and the other member calls: the digest that the set has then.
@@ -291,6 +291,8 @@ impl Report {
 pub mod refusals {
     /// `scalwsd` died on it. Never transient.
     pub const CRASHED: &str = "crashed";
+    /// `scalwsd` ended more than once while it loaded it, and no resource of it can be blamed for that. Transient.
+    pub const DIED: &str = "died";
     /// `scalwsd` cannot use the whole.
     pub const UNUSABLE: &str = "unusable";
     /// A body is not what a journal may hold.

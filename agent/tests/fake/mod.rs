@@ -112,7 +112,12 @@ async fn answer(folder: &Path, scalwsd: &Mutex<Scalwsd>, request: Request<Incomi
                 Err(CallError::Refused(why)) => {
                     json(StatusCode::UNPROCESSABLE_ENTITY, &ErrorAnswer { errors: vec![why] })
                 }
-                Err(e) => panic!("{e:?}"),
+                Err(_) => {
+                    // The connection breaks off, and the process lives.
+                    scalwsd.broken_off += 1;
+                    drop(scalwsd);
+                    panic!("this connection breaks");
+                }
             }
         }
         (&Method::GET, "/v1/upstreams") => {

@@ -97,6 +97,8 @@ pub struct Scalwsd {
     pub deadly: BTreeSet<Bytes>,
     /// Whether `check` finds them.
     pub check_is_blind: bool,
+    /// Loads that broke off without a death.
+    pub broken_off: u64,
     /// Bodies with which it refuses the whole.
     pub refused: BTreeSet<Bytes>,
     /// Members on which it dies.
@@ -321,9 +323,9 @@ impl World {
             }
             Effect::Check { journal, commit } => {
                 let read = Scalwsd::read(&self.volume, &journal, commit);
-                let (state, puts) = read.expect("a commit that is checked is in the journal");
+                let (state, _) = read.expect("a commit that is checked is in the journal");
                 let deadly = |key: &Key| !self.scalwsd.check_is_blind && self.scalwsd.deadly.contains(&state[key]);
-                answers.push_back(Input::Checked { dead: puts.into_iter().filter(deadly).collect() });
+                answers.push_back(Input::Checked { dead: state.keys().filter(|key| deadly(key)).cloned().collect() });
             }
             Effect::ListUpstreams => {
                 let sets = self.scalwsd.sets.iter().map(|(name, set)| (name.clone(), set.digest)).collect();

@@ -106,12 +106,18 @@ impl ConfigLane {
     pub(super) fn attempt(&mut self, out: &mut Vec<Effect>) {
         let (Some(up), Some(work)) = (&self.up, &mut self.work) else { return };
         let start = up.start.clone();
-        work.tries.push(start.clone());
+        // One process is named once, however often it is asked: only its end says something.
+        let new = !work.tries.contains(&start);
+        if new {
+            work.tries.push(start.clone());
+        }
         let (commit, end) = (work.head.commit, work.end);
         self.cut_to(end, out);
-        let mut lines = Vec::new();
-        Record::Try { commit, start }.encode_into(&mut lines);
-        self.append(lines, out);
+        if new {
+            let mut lines = Vec::new();
+            Record::Try { commit, start }.encode_into(&mut lines);
+            self.append(lines, out);
+        }
         if let Some(work) = &mut self.work {
             work.end = self.len;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use journal::admin::ReloadAnswer;
 use journal::{Digest, Key, Record, digest};
 
-use super::{CONDEMNED, ConfigLane, Phase, version_of};
+use super::{CONDEMNED, ConfigLane, Phase, leaves, version_of};
 use crate::core::types::{CallError, Effect, Report, refusals};
 
 impl ConfigLane {
@@ -28,30 +28,41 @@ impl ConfigLane {
             out.push(Effect::Check { journal: self.journal.clone(), commit });
             return;
         }
-        let found: BTreeSet<&Key> = work.dead.iter().collect();
-        let blamed: Vec<Digest> = work
-            .changes
-            .iter()
-            .filter(|(key, _)| found.is_empty() || found.contains(key))
-            .filter_map(|(key, change)| change.as_ref().map(|stored| digest::leaf(key, &stored.body)))
-            .take(CONDEMNED)
-            .collect();
-        if found.is_empty() && deaths.len() < 2 {
-            return self.attempt(out);
-        }
         let message = match deaths.len() {
             1 => "scalwsd died while it loaded it".to_owned(),
             n => format!("scalwsd died {n} times while it loaded it"),
         };
-        self.condemn(&blamed);
-        self.abandon(refusals::CRASHED, message, blamed, false, out);
+        if !work.dead.is_empty() {
+            // A resource that was accepted before may be it too: a new process loads it for the first time.
+            let body = |key: &Key| match work.changes.get(key) {
+                Some(change) => change.as_ref().map(|stored| &stored.body),
+                None => self.resources.get(key).map(|stored| &stored.body),
+            };
+            let leaf = |key: &Key| body(key).map(|body| digest::leaf(key, body));
+            let blamed: Vec<Digest> = work.dead.iter().filter_map(leaf).take(CONDEMNED).collect();
+            self.condemn(&blamed);
+            return self.abandon(refusals::CRASHED, message, blamed, false, out);
+        }
+        if deaths.len() < 2 {
+            return self.attempt(out);
+        }
+        // Nothing is proven: the deaths may have come from outside. The controller knows what others have live and
+        // blames the rest, so this agent remembers nothing. So many that it would be a guess are not named at all.
+        let suspects: Vec<Digest> = leaves(&work.changes).collect();
+        if suspects.is_empty() || suspects.len() > CONDEMNED {
+            let message = format!("{message}, and no single resource is to blame");
+            return self.abandon(refusals::DIED, message, Vec::new(), true, out);
+        }
+        self.abandon(refusals::CRASHED, message, suspects, false, out);
     }
 
-    pub(super) fn condemn(&mut self, leaves: &[Digest]) {
+    /// Remembers leaves that proved deadly. Written with the end of the work under way.
+    fn condemn(&mut self, leaves: &[Digest]) {
         let new: BTreeSet<Digest> = leaves.iter().copied().collect();
         self.condemned.retain(|leaf| !new.contains(leaf));
         self.condemned.splice(0..0, new);
         self.condemned.truncate(CONDEMNED);
+        self.condemned_unwritten = true;
     }
 
     pub(in crate::core) fn checked(&mut self, dead: &[Key], out: &mut Vec<Effect>) {
@@ -102,7 +113,7 @@ impl ConfigLane {
         let Some(work) = self.work.take() else { return };
         self.phase = Phase::Idle;
         self.cut_to(self.settled, out);
-        if code == refusals::CRASHED {
+        if std::mem::take(&mut self.condemned_unwritten) {
             self.append_settled(&[Record::Condemned { leaves: self.condemned.clone() }], out);
         }
         let (version, root) = (version_of(&work.head), work.head.root);
