@@ -7,6 +7,7 @@ mod command;
 mod deny;
 mod docs;
 mod fuzz;
+mod nightly;
 mod python;
 mod repository;
 mod test;
@@ -55,6 +56,8 @@ enum Verb {
     Fuzz(fuzz::Options),
     /// Measure: route (manifest to request) or translate (one change among many objects)
     Bench(bench::Options),
+    /// Run for long: survive (every fault under traffic) or soak (all at once), with counts and slopes
+    Nightly(nightly::Options),
     /// All that must pass before a change lands: fmt, clippy, tidy, deny, test, fuzz, cases
     Ci(ci::Options),
 }
@@ -71,6 +74,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Docs => docs::run(),
         Verb::Fuzz(options) => fuzz::run(&options),
         Verb::Bench(options) => bench::run(&options),
+        Verb::Nightly(options) => nightly::run(&options),
         Verb::Ci(options) => ci::run(&options),
     }
 }
