@@ -289,6 +289,67 @@ fn a_leaf_that_killed_scalwsd_is_not_pushed_again_as_it_was() {
     assert!(talk.names().contains(&"Begin"));
 }
 
+/// What kills one `scalwsd` and no other came from outside, or is that one's own fault.
+#[test]
+fn what_another_agent_has_live_is_not_condemned_and_is_tried_again() {
+    for said_in_hello in [false, true] {
+        let mut talk = Talk::new(put("a", "1"));
+        let leaf = talk.fleet.tree().get(&Key::new("fragment", "a")).unwrap();
+        let root = talk.fleet.root();
+        talk.fleet.agent_runs(&"other".into(), &root, std::iter::empty());
+        if said_in_hello {
+            talk.hear(Up::Hello(Hello { condemned: vec![raw(leaf)], ..hello() }));
+        } else {
+            talk.hear(Up::Hello(hello()));
+        }
+        talk.say();
+        talk.refuse("crashed", false, &[leaf]);
+        assert!(!talk.events.iter().any(|event| matches!(event, Event::Condemned { .. })), "{:?}", talk.events);
+        assert!(talk.fleet.may_push() && !talk.fleet.is_condemned(&leaf));
+        let again = |event: &Event| matches!(event, Event::Refused { transient: true, message, .. } if message.contains("other proxies"));
+        assert!(talk.events.iter().any(again), "{:?}", talk.events);
+        let mut timers = 0;
+        while !talk.names().contains(&"Begin") {
+            timers += 1;
+            assert!(timers < 20, "it is never tried again");
+            talk.now = talk.session.deadline().unwrap();
+            talk.input(Input::Tick);
+            talk.hear(Up::HeartbeatReply(reply(&talk)));
+        }
+    }
+}
+
+#[test]
+fn what_no_other_agent_has_live_is_condemned() {
+    let name = "fragment/a".to_owned();
+    let cases: [(&str, fn(&mut Talk, String)); 4] = [
+        ("nobody runs it", |_, _| {}),
+        ("the other one lists it as not live", |talk, name| {
+            let root = talk.fleet.root();
+            talk.fleet.agent_runs(&"other".into(), &root, std::iter::once(name));
+        }),
+        ("the other one left", |talk, _| {
+            let root = talk.fleet.root();
+            talk.fleet.agent_runs(&"other".into(), &root, std::iter::empty());
+            talk.fleet.agent_left("other");
+        }),
+        ("the other one runs earlier bytes", |talk, _| {
+            let root = talk.fleet.root();
+            talk.fleet.agent_runs(&"other".into(), &root, std::iter::empty());
+            talk.fleet.publish(put("a", "2"));
+        }),
+    ];
+    for (what, before) in cases {
+        let mut talk = Talk::new(put("a", "1"));
+        before(&mut talk, name.clone());
+        let leaf = talk.fleet.tree().get(&Key::new("fragment", "a")).unwrap();
+        talk.hear(Up::Hello(hello()));
+        talk.say();
+        talk.refuse("crashed", false, &[leaf]);
+        assert!(talk.fleet.is_condemned(&leaf), "{what}");
+    }
+}
+
 #[test]
 fn hello_condemns_for_the_whole_fleet() {
     let mut talk = Talk::new(put("a", "1"));

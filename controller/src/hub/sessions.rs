@@ -68,9 +68,6 @@ impl SessionHub for Sessions {
         let tell = |news: AgentNews| self.hub.news(&fleet, &name, news);
         match event {
             Event::Hello(facts) => {
-                if !facts.condemned.is_empty() {
-                    self.hub.condemn(&fleet, &facts.condemned);
-                }
                 tell(AgentNews::Hello {
                     session,
                     uid: agent.uid.clone(),

@@ -128,9 +128,7 @@ impl Controller {
     /// Does with an event of a session what the shipped sessions do. Gives an epoch that an agent reported.
     pub(crate) fn event(&mut self, fleet: &FleetName, agent: &str, event: Event) -> Option<u64> {
         match event {
-            Event::Hello(facts) => {
-                self.hub.condemn(fleet, &facts.condemned);
-            }
+            Event::Hello(_) => {}
             Event::EpochReported(epoch) => return Some(epoch),
             Event::EpochAlarm(epoch) => panic!("{agent} reports epoch {epoch}"),
             Event::Condemned { leaves, .. } => {

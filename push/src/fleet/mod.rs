@@ -3,13 +3,14 @@
 //! Pure: no clock, no sockets. One owner publishes, all sessions of the fleet read.
 
 mod admission;
+mod condemned;
 mod frames;
 mod history;
 mod members;
 mod refusals;
 mod secrets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,6 +27,7 @@ pub use frames::Frames;
 pub use members::{MemberSet, MemberSets, SetDelta, Tombstone};
 pub use refusals::{Refusals, Retry};
 
+use condemned::Condemned;
 use frames::{FrameCache, FrameKey};
 use history::History;
 use secrets::Secrets;
@@ -102,14 +104,11 @@ pub struct Fleet {
     cache: FrameCache,
     members: MemberSets,
     member_version_at_root: u64,
-    condemned: BTreeSet<Digest>,
-    condemned_here: BTreeMap<Key, Digest>,
+    condemned: Condemned,
     refusals: BTreeMap<Arc<str>, Refusals>,
     admission: Arc<Admission>,
 }
 
-/// Leaves of dead resources that a fleet remembers. The oldest digests go first when there are more.
-const CONDEMNED: usize = 65_536;
 /// Agents whose refusals are remembered.
 const REFUSING_AGENTS: usize = 16_384;
 
@@ -130,8 +129,7 @@ impl Fleet {
             cache: FrameCache::default(),
             members: MemberSets::default(),
             member_version_at_root: 0,
-            condemned: BTreeSet::new(),
-            condemned_here: BTreeMap::new(),
+            condemned: Condemned::default(),
             refusals: BTreeMap::new(),
             admission: Arc::new(Admission::default()),
         }
@@ -155,7 +153,7 @@ impl Fleet {
             if let Some(old) = self.resources.remove(&key) {
                 self.tree.remove(&key);
                 self.secrets.release(&old.secrets);
-                self.condemned_here.remove(&key);
+                self.condemned.gone(&key);
                 changed.entry(key).or_insert(Some(old.leaf));
             }
         }
@@ -198,11 +196,7 @@ impl Fleet {
         }
         let resource = encode(&item.key, item.body, secrets, leaf, serial);
         self.tree.insert(item.key.clone(), leaf);
-        if self.condemned.contains(&leaf) {
-            self.condemned_here.insert(item.key.clone(), leaf);
-        } else {
-            self.condemned_here.remove(&item.key);
-        }
+        self.condemned.desired(&item.key, &leaf);
         self.resources.insert(item.key.clone(), resource);
         changed.entry(item.key).or_insert(old_leaf);
     }
@@ -302,42 +296,6 @@ impl Fleet {
         &self.tree
     }
 
-    /// Takes note of leaves that killed a `scalwsd`. No push starts that holds them as they were; the owner publishes
-    /// claims only in their place. Gives the resources that hold them now.
-    pub fn condemn(&mut self, leaves: &[Digest]) -> Vec<Key> {
-        let new: BTreeSet<Digest> = leaves.iter().copied().filter(|leaf| !self.condemned.contains(leaf)).collect();
-        if !new.is_empty() {
-            while self.condemned.len() + new.len() > CONDEMNED {
-                self.condemned.pop_first();
-            }
-            let here = self.tree.iter().filter(|(_, leaf)| new.contains(leaf));
-            self.condemned_here.extend(here.map(|(key, leaf)| (key.clone(), *leaf)));
-            self.condemned.extend(new);
-        }
-        let asked = |leaf: &Digest| leaves.contains(leaf);
-        self.condemned_here.iter().filter(|(_, leaf)| asked(leaf)).map(|(key, _)| key.clone()).collect()
-    }
-
-    /// Resources of the desired configuration that are condemned: while there are any, no push starts.
-    pub fn condemned(&self) -> impl Iterator<Item = (&Key, &Digest)> {
-        self.condemned_here.iter()
-    }
-
-    /// Whether any leaf is condemned.
-    pub fn condemns(&self) -> bool {
-        !self.condemned.is_empty()
-    }
-
-    /// Whether a leaf is condemned.
-    pub fn is_condemned(&self, leaf: &Digest) -> bool {
-        self.condemned.contains(leaf)
-    }
-
-    /// Whether pushes may start now.
-    pub fn may_push(&self) -> bool {
-        self.is_published() && self.condemned_here.is_empty()
-    }
-
     /// The difference from a root that the fleet had, or from nothing; `None` when that root is not remembered.
     /// All sessions that need the same difference share it.
     pub fn delta(&mut self, base: &Digest) -> Option<Arc<Frames>> {
@@ -405,6 +363,7 @@ impl Fleet {
     /// Forgets an agent whose pod is gone.
     pub fn forget_agent(&mut self, agent: &str) {
         self.refusals.remove(agent);
+        self.agent_left(agent);
     }
 
     /// The admission control.

@@ -23,6 +23,8 @@ impl ServerSession {
         }
         let range = (hello.protocol_min, hello.protocol_max);
         let facts = facts(hello)?;
+        // What it runs is what it says from now on.
+        fleet.agent_left(&self.agent.uid);
         self.next_heartbeat = now.saturating_add(limits::HEARTBEAT_MS);
         self.events.push(Event::Hello(Box::new(facts.clone())));
         self.hello = Some(facts);

@@ -8,6 +8,7 @@ mod hello;
 mod member_lane;
 mod types;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use journal::Digest;
@@ -151,6 +152,12 @@ impl ServerSession {
             }
             self.advance(now, fleet);
         }
+        // A newer session of the same agent says what it runs.
+        if let Phase::Closed(close) = &self.phase
+            && *close != Close::Farewell("superseded")
+        {
+            fleet.agent_left(&self.agent.uid);
+        }
         self.take_events()
     }
 
@@ -288,6 +295,7 @@ impl ServerSession {
         let not_live = wire::not_live(applied.not_live)?;
         if lanes.config.agent_applied(version, root, fleet)? == Verdict::Report {
             self.place = None;
+            fleet.agent_runs(&self.agent.uid, &root, not_live.iter().map(|entry| entry.resource.clone()));
             let timings = applied.timings.unwrap_or_default();
             self.events.push(Event::Applied { version, root, timings, not_live });
         }
@@ -300,24 +308,34 @@ impl ServerSession {
         let root = wire::digest(&refused.root)?;
         let leaves = wire::digests(&refused.leaves, limits::CONDEMNED)?;
         let code = wire::cut(refused.code, 64);
-        let transient = refused.transient && code != CRASHED;
+        let mut message = wire::cut(refused.message, limits::TEXT);
+        let mut transient = refused.transient && code != CRASHED;
+        let spared = if code == CRASHED { fleet.live_elsewhere(&self.agent.uid, &leaves) } else { BTreeSet::new() };
+        let blamed: Vec<Digest> = leaves.iter().copied().filter(|leaf| !spared.contains(leaf)).collect();
+        if !spared.is_empty() && blamed.is_empty() {
+            // Nothing of it is taken from the others, so only this agent can come to another end, with time.
+            transient = true;
+            message = format!("{message}; other proxies have it live, so it stays, and is tried here again");
+        }
         lanes.config.agent_refused(version, root, transient, now, fleet)?;
         self.place = None;
         if code == CRASHED {
-            self.condemn(&leaves, fleet);
+            self.condemn(&blamed, fleet);
         }
-        let message = wire::cut(refused.message, limits::TEXT);
         self.events.push(Event::Refused { version, root, code, message, leaves, transient });
         Ok(())
     }
 
+    /// Condemns what no other agent has live.
     fn condemn(&mut self, leaves: &[Digest], fleet: &mut Fleet) {
+        let spared = fleet.live_elsewhere(&self.agent.uid, leaves);
+        let leaves: Vec<Digest> = leaves.iter().copied().filter(|leaf| !spared.contains(leaf)).collect();
         if leaves.is_empty() {
             return;
         }
-        let keys = fleet.condemn(leaves);
+        let keys = fleet.condemn(&leaves);
         if !keys.is_empty() {
-            self.events.push(Event::Condemned { leaves: leaves.to_vec(), keys });
+            self.events.push(Event::Condemned { leaves, keys });
         }
     }
 
