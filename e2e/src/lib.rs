@@ -4,4 +4,5 @@ pub mod http_client;
 pub mod process;
 pub mod shop;
 pub mod sim;
+pub mod swarm;
 pub mod traffic;

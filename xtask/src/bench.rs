@@ -13,6 +13,12 @@ enum What {
     Route,
     /// One change to the translation of many objects
     Translate,
+    /// One change to many agents and many routes, over a real controller
+    Push,
+    /// A fleet that loses its controller, a cold start, and a proxy that comes back
+    Fleet,
+    /// Memory, CPU while little happens, and what one change allocates
+    Footprint,
 }
 
 #[derive(Args)]
@@ -25,13 +31,16 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let name = match options.what {
-        What::Route => {
-            // The bench starts the shipped binaries.
-            up::build_release()?;
-            "route"
-        }
+        What::Route => "route",
         What::Translate => "translate",
+        What::Push => "push",
+        What::Fleet => "fleet",
+        What::Footprint => "footprint",
     };
+    if name != "translate" {
+        // The bench starts the shipped binaries.
+        up::build_release()?;
+    }
     let mut bench = cargo(["run", "--release", "-p", "e2e", "--bin", "bench", "--", name]);
     bench.args(&options.args);
     command::succeed(bench)

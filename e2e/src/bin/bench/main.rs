@@ -1,7 +1,15 @@
-//! The measurements of docs/performance.md: `cargo xtask bench route` and `cargo xtask bench translate`.
+//! The measurements of docs/performance.md, which `cargo xtask bench` runs.
 #![allow(clippy::print_stdout, reason = "a bench prints its table")]
 
+mod fleet;
+mod footprint;
+mod handshake;
+mod plot;
+mod push;
+mod push_churn;
+mod push_naive;
 mod route;
+mod single;
 mod stats;
 mod translation;
 
@@ -20,11 +28,31 @@ enum What {
     Route(route::Options),
     /// One change to the translation of many objects
     Translate(translation::Options),
+    /// One change to many agents and many routes, over a real controller
+    Push(push::Options),
+    /// A fleet that loses its controller, a cold start, and a proxy that comes back
+    Fleet(fleet::Options),
+    /// Memory, CPU while little happens, and what one change allocates
+    Footprint(footprint::Options),
+    /// What `footprint` counts
+    #[command(hide = true, name = single::VERB)]
+    Single(single::Options),
+    /// The server that `push` compares with
+    #[command(hide = true, name = push_naive::VERB)]
+    Naive {
+        /// The folder of manifests.
+        manifests: std::path::PathBuf,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().what {
         What::Route(options) => route::run(&options),
         What::Translate(options) => translation::run(&options),
+        What::Push(mut options) => push::run(&mut options),
+        What::Fleet(mut options) => fleet::run(&mut options),
+        What::Footprint(mut options) => footprint::run(&mut options),
+        What::Single(options) => single::run(&options),
+        What::Naive { manifests } => e2e::swarm::naive::serve(&manifests),
     }
 }

@@ -1,0 +1,277 @@
+//! One agent of the swarm: the shipped session over the shipped client, with a volume in memory and no proxy.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::backoff::Backoff;
+use anyhow::{Context, Result};
+use journal::{Digest, MemberTree, Tree};
+use prost::Message;
+use proto::v1::controller_message::Message as ToAgent;
+use push::agent_session::{AgentSession, Effect, HelloFacts, Holdings, Input, MembersChange, Timings, Transfer};
+use push::grpc::client::{self, Credentials, Link};
+use push::{Version, limits};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tokio::time::Instant;
+
+use super::board::Board;
+use super::controller::{Addresses, Supervisor};
+use super::metered::{Meter, Metered};
+use super::{naive, world};
+
+/// What an agent holds. Bodies are checked and thrown away.
+#[derive(Default)]
+struct Volume {
+    tree: Tree,
+    members: MemberTree,
+    sets: HashMap<Arc<str>, Set>,
+    applied: Option<(Version, Digest)>,
+    highest_epoch: u64,
+}
+
+/// A member set: what it holds and which serial that names.
+#[derive(Default)]
+struct Set {
+    members: Vec<Arc<str>>,
+    serial: u64,
+}
+
+impl Holdings for Volume {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    fn members(&self) -> &MemberTree {
+        &self.members
+    }
+
+    fn has_secret(&self, _: &Digest) -> bool {
+        true
+    }
+}
+
+thread_local! {
+    /// Member roots by the root before and the digest of the set that changed. All agents go through the same states, and
+    /// 5,000 proxies on one machine must not cost what 5,000 machines would pay for themselves.
+    static ROOTS: RefCell<HashMap<(Digest, Digest), Digest>> = RefCell::default();
+}
+
+/// Roots that are remembered.
+const MOST_ROOTS: usize = 65_536;
+
+impl Volume {
+    fn apply(&mut self, transfer: Transfer) {
+        for key in &transfer.removes {
+            self.tree.remove(key);
+        }
+        for put in transfer.puts {
+            self.tree.insert(put.key, put.leaf);
+        }
+        self.tree.root();
+        self.applied = Some((transfer.version, transfer.root));
+    }
+
+    /// Gives the serial that the set named before and the one that it names now.
+    fn change(&mut self, name: Arc<str>, change: MembersChange, digest: Digest) -> (u64, u64) {
+        let set = self.sets.entry(Arc::clone(&name)).or_default();
+        match change {
+            MembersChange::Full(members) => set.members = members,
+            MembersChange::Delta { add, remove, .. } => {
+                set.members.retain(|member| !remove.contains(member));
+                set.members.extend(add);
+                set.members.sort_unstable();
+            }
+            MembersChange::Drop => {
+                self.sets.remove(&name);
+                self.members.remove(&name);
+                return (0, 0);
+            }
+        }
+        let now = set.members.iter().filter_map(|member| world::serial_of(member)).max().unwrap_or(0);
+        let was = std::mem::replace(&mut set.serial, now);
+        self.members.insert(name, digest);
+        (was, now)
+    }
+
+    fn member_root(&mut self, before: Digest, set: Digest) -> Digest {
+        ROOTS.with_borrow_mut(|roots| {
+            if roots.len() >= MOST_ROOTS {
+                roots.clear();
+            }
+            *roots.entry((before, set)).or_insert_with(|| self.members.root())
+        })
+    }
+}
+
+/// See the module.
+pub(super) struct Member {
+    number: usize,
+    supervisor: Arc<Supervisor>,
+    board: Arc<Board>,
+    meter: Meter,
+    credentials: Credentials,
+    volume: Volume,
+    member_root: Digest,
+    /// What the board is told once the answers are on their way.
+    notes: Vec<Note>,
+}
+
+enum Note {
+    Applied(Version),
+    Members { was: u64, now: u64, sets: usize },
+}
+
+impl Member {
+    /// Enrols.
+    pub(super) async fn enrol(
+        number: usize,
+        supervisor: Arc<Supervisor>,
+        board: Arc<Board>,
+        meter: Meter,
+    ) -> Result<Member> {
+        let at = supervisor.addresses().await;
+        let (token, to) = (supervisor.token(number), at.enroll);
+        // Not counted: enrolment is not the stream.
+        let dial = move || Meter::default().dial(to, number);
+        let trust = supervisor.trust();
+        let credentials = client::enroll_with(&at.enroll.to_string(), trust, token, dial).await;
+        let credentials = credentials.with_context(|| format!("agent {number}"))?;
+        let member_root = MemberTree::default().root();
+        let volume = Volume::default();
+        Ok(Member { number, supervisor, board, meter, credentials, volume, member_root, notes: Vec::new() })
+    }
+
+    /// Connects and serves, again and again, waiting as the shipped agent does.
+    pub(super) async fn run(mut self) {
+        let mut rng = StdRng::seed_from_u64(self.number as u64);
+        let mut backoff = Backoff::default();
+        loop {
+            let at = self.supervisor.addresses().await;
+            let served = match self.connect(&at).await {
+                Ok(link) => self.converse(link).await,
+                Err(_) => false,
+            };
+            self.board.ended(self.number);
+            if served {
+                backoff.reset();
+            }
+            tokio::time::sleep(backoff.next_wait(&mut rng)).await;
+        }
+    }
+
+    /// Serves a naive server until the stream ends.
+    pub(super) async fn run_naive(self) {
+        let at = self.supervisor.addresses().await;
+        if let Ok(link) = self.connect(&at).await {
+            naive::follow(link, |snapshot| self.board.members(self.number, 0, snapshot, 1)).await;
+        }
+    }
+
+    async fn connect(&self, at: &Addresses) -> Result<Link, client::ClientError> {
+        let (meter, number, to) = (self.meter.clone(), self.number, at.push);
+        let dial = move || -> std::pin::Pin<Box<dyn Future<Output = io::Result<Metered>> + Send>> {
+            Box::pin(meter.clone().dial(to, number))
+        };
+        client::connect_with(&at.push.to_string(), &self.credentials, dial).await
+    }
+
+    /// Until the stream ends; gives whether it was served.
+    async fn converse(&mut self, mut link: Link) -> bool {
+        let begun = Instant::now();
+        let now = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut session = AgentSession::new(limits::STAGING);
+        let mut served = false;
+        let hello = HelloFacts {
+            boot_id: format!("boot-{}", self.number),
+            schema_version: 1,
+            highest_epoch: self.volume.highest_epoch,
+            applied: self.volume.applied.map(|(version, _)| version),
+            condemned: Vec::new(),
+            scalwsd_version: env!("CARGO_PKG_VERSION").to_owned(),
+            scalwsd_state: "ready".to_owned(),
+        };
+        let mut input = Input::Connected(hello);
+        loop {
+            let mut inputs = vec![input];
+            while let Some(input) = inputs.pop() {
+                for effect in session.step(now(), input, &self.volume) {
+                    match effect {
+                        Effect::Send(message) => {
+                            if link.send.send(message).await.is_err() {
+                                return served;
+                            }
+                        }
+                        Effect::Close(_) => return served,
+                        Effect::Welcomed { version, root } => {
+                            served = true;
+                            self.board.welcomed(self.number, version);
+                            if self.volume.applied == Some((version, root)) {
+                                self.board.applied(self.number, version);
+                            }
+                        }
+                        effect => inputs.extend(self.perform(effect)),
+                    }
+                }
+            }
+            for note in std::mem::take(&mut self.notes) {
+                match note {
+                    Note::Applied(version) => self.board.applied(self.number, version),
+                    Note::Members { was, now, sets } => self.board.members(self.number, was, now, sets),
+                }
+            }
+            let wait = Duration::from_millis(session.deadline().unwrap_or(u64::MAX).saturating_sub(now()).min(60_000));
+            input = match tokio::time::timeout(wait, link.receive.message()).await {
+                Ok(Ok(Some(message))) => {
+                    match &message.message {
+                        Some(ToAgent::Begin(_) | ToAgent::Chunk(_) | ToAgent::Commit(_) | ToAgent::Members(_)) => {
+                            let length = message.encoded_len() as u64;
+                            self.board.count(|counts| counts.payload += length);
+                        }
+                        // The session looks at the whole.
+                        Some(ToAgent::Heartbeat(_)) => drop(self.volume.members.root()),
+                        _ => {}
+                    }
+                    Input::Received(message)
+                }
+                Ok(Ok(None) | Err(_)) => return served,
+                Err(_) => Input::Tick,
+            };
+        }
+    }
+
+    /// Does an effect at once and gives what the session hears of it.
+    fn perform(&mut self, effect: Effect) -> Option<Input> {
+        let applied =
+            |version, root| Input::Applied { version, root, timings: Timings::default(), not_live: Vec::new() };
+        match effect {
+            Effect::Apply(transfer) => {
+                let (version, root) = (transfer.version, transfer.root);
+                self.volume.apply(*transfer);
+                self.board.count(|counts| counts.transfers += 1);
+                self.notes.push(Note::Applied(version));
+                Some(applied(version, root))
+            }
+            Effect::Adopt { version, root } => {
+                self.volume.applied = Some((version, root));
+                self.notes.push(Note::Applied(version));
+                Some(applied(version, root))
+            }
+            Effect::RecordEpoch(epoch) => {
+                self.volume.highest_epoch = epoch;
+                None
+            }
+            Effect::Members { seq, set, change, digest } => {
+                let (was, now) = self.volume.change(set, change, digest);
+                self.member_root = self.volume.member_root(self.member_root, digest);
+                self.board.count(|counts| counts.members += 1);
+                self.notes.push(Note::Members { was, now, sets: self.volume.sets.len() });
+                Some(Input::MembersApplied { seq, root: self.member_root })
+            }
+            Effect::Send(_) | Effect::Close(_) | Effect::Welcomed { .. } | Effect::LookElsewhere => None,
+        }
+    }
+}
