@@ -81,13 +81,23 @@ pub struct Options {
     pub more: Vec<String>,
     /// What `SCALWS_LOG` says, which all its processes read; as in this process when it is none.
     pub log: Option<String>,
+    /// A command that runs it, such as `ip netns exec NAME`; it has to become it (execve(2)).
+    pub within: Vec<String>,
     /// Further variables of the environment, which all its processes get.
     pub variables: Vec<(String, String)>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { replicas: 2, http: 0, https: 0, more: vec!["--echo".to_owned()], log: None, variables: Vec::new() }
+        Options {
+            replicas: 2,
+            http: 0,
+            https: 0,
+            more: vec!["--echo".to_owned()],
+            log: None,
+            within: Vec::new(),
+            variables: Vec::new(),
+        }
     }
 }
 
@@ -123,8 +133,9 @@ impl Up {
     /// # Errors
     /// When it ends at once; what it said is in the error.
     pub fn start(manifests: &Path, state: &Path, options: &Options) -> Result<Up> {
-        let mut command = Command::new(program("scalwsctl")?);
-        command.arg("up").arg(manifests).arg("--state").arg(state);
+        let mut words = options.within.iter().map(Into::into).chain([program("scalwsctl")?.into_os_string()]);
+        let mut command = Command::new(words.next().context("no program")?);
+        command.args(words).arg("up").arg(manifests).arg("--state").arg(state);
         command.args(["--http", &options.http.to_string(), "--https", &options.https.to_string()]);
         command.args(["--replicas", &options.replicas.to_string()]).args(&options.more);
         command.envs(options.log.iter().map(|filter| ("SCALWS_LOG", filter)));
