@@ -350,17 +350,31 @@ async fn a_resource_that_killed_a_proxy_is_claims_only_until_its_object_changes(
     let key = journal::Key::new("fragment", "Ingress/default/a/a.example");
     let body = || controller.hub.fleet(&fleet()).unwrap().with(|fleet| fleet.body(&key).cloned().unwrap());
     let leaf: Digest = journal::digest::leaf(&key, &body());
-    assert!(controller.hub.condemn(&fleet(), &[leaf]));
+    for agent in ["replica-0", "replica-1"] {
+        controller.connect(agent);
+        controller.apply(agent, Vec::new());
+    }
+    assert!(controller.hub.condemn(&fleet(), "replica-1", &[leaf]));
     assert_eq!(controller.generation(), 2);
+    for agent in ["replica-0", "replica-1"] {
+        controller.apply(agent, Vec::new());
+    }
     assert!(String::from_utf8_lossy(&body()).contains("\"withheld\""));
     assert!(controller.hub.fleet(&fleet()).unwrap().with(|fleet| fleet.may_push()));
     let a = controller.object("Ingress/default/a").await;
     assert!(events(&a).contains(&("Warning".to_owned(), "Condemned".to_owned())), "{a}");
-    assert!(!controller.hub.condemn(&fleet(), &[leaf]), "said twice, done once");
+    // Both run what was sent, and requests get 503 from both: the status says what requests see.
+    assert_eq!(a["served"], "refused", "{a}");
+    assert_eq!(a["liveness"], json!({ "live": 0, "of": 2, "lagging": ["replica-0", "replica-1"] }));
+    assert!(a.to_string().contains("stopped a proxy (replica-1) and all answer it with 503"), "{a}");
+    let other = controller.object("Ingress/default/b").await;
+    assert_eq!((&other["served"], &other["liveness"]["live"]), (&json!("full"), &json!(2)), "{other}");
+    assert!(!controller.hub.condemn(&fleet(), "replica-1", &[leaf]), "said twice, done once");
     controller.place("a.yaml", &ingress("a", "other.example"));
     controller.until("another version", || controller.generation() == 3).await;
     let a = controller.object("Ingress/default/a").await;
     assert!(!events(&a).iter().any(|(_, reason)| reason == "Condemned"), "{a}");
+    assert_eq!(a["served"], "full", "{a}");
     controller.place("a.yaml", &ingress("a", "a.example"));
     controller.until("the same bytes again", || controller.generation() == 4).await;
     assert!(String::from_utf8_lossy(&body()).contains("\"withheld\""), "they stay condemned");

@@ -22,7 +22,7 @@ use translate::{Change, Delta, FleetName};
 
 use crate::metrics::Metrics;
 use crate::pipeline::{Target, condemned, convert};
-use crate::report::{AgentNews, Report, StatusDocument};
+use crate::report::{AgentNews, FleetReport, Report, StatusDocument};
 use crate::watch::directory::FileFinding;
 
 /// So many objects of the status are looked at while the report is locked.
@@ -175,8 +175,8 @@ impl Hub {
         Step { at_us: self.now_us(), published, touched, condemned }
     }
 
-    /// Takes resources that killed a proxy out of the desired state. Gives whether it changed.
-    pub fn condemn(&self, name: &FleetName, leaves: &[Digest]) -> bool {
+    /// Takes resources that killed the proxy of this agent out of the desired state. Gives whether it changed.
+    pub fn condemn(&self, name: &FleetName, agent: &str, leaves: &[Digest]) -> bool {
         let Some(fleet) = self.fleets.get(name) else { return false };
         if mutants::active(Mutant::PoisonIsNotSetAside) {
             return false;
@@ -191,6 +191,8 @@ impl Hub {
                 fleet = %name, resources = keys.join(" "), "these stopped a proxy; they answer 503 until their objects change"
             );
             note(report, name, self.step(fleet, change), BTreeSet::new());
+            let stopped = &mut report.fleet_mut(name).stopped;
+            stopped.extend(keys.into_iter().map(|key| (key, agent.to_owned())));
             true
         })
     }
@@ -307,6 +309,8 @@ fn note(report: &mut Report, name: &FleetName, step: Step, objects: BTreeSet<Obj
     let fleet = report.fleet_mut(name);
     touched.iter().for_each(|resource| drop(fleet.condemned.remove(resource)));
     fleet.condemned.extend(condemned);
+    let FleetReport { condemned, stopped, .. } = fleet;
+    stopped.retain(|resource, _| condemned.contains_key(resource));
     report.published(name, &published, at_us, objects);
     tracing::debug!(fleet = %name, version = %published.version, root = %published.root.short(), "published");
 }

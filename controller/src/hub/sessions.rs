@@ -80,7 +80,7 @@ impl SessionHub for Sessions {
             }
             Event::Welcomed => tell(AgentNews::Welcomed { session }),
             Event::Condemned { leaves, .. } => {
-                self.hub.condemn(&fleet, &leaves);
+                self.hub.condemn(&fleet, &name, &leaves);
             }
             Event::Applied { version, root, not_live, .. } => {
                 tell(AgentNews::Applied { version, root, not_live });

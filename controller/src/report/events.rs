@@ -100,9 +100,10 @@ impl Report {
             let Some(fleet) = self.fleets.get(fleet) else { continue };
             let resource = id.to_string();
             if fleet.condemned.contains_key(&resource) {
+                let whose = fleet.stopped.get(&resource).map(|agent| format!(" ({agent})")).unwrap_or_default();
                 events.push(warning(
                     CONDEMNED,
-                    format!("{resource} stopped a proxy and is answered with 503 until the object changes"),
+                    format!("{resource} stopped a proxy{whose} and all answer it with 503 until the object changes"),
                 ));
                 continue;
             }

@@ -37,6 +37,8 @@ pub struct FleetReport {
     pub agents: BTreeMap<String, Agent>,
     /// Resources that killed a proxy and are claims only, by `kind/name`.
     pub condemned: BTreeMap<String, BTreeSet<ObjectRef>>,
+    /// Of those, whose proxy they stopped.
+    pub stopped: BTreeMap<String, String>,
     /// For each generation that not every agent has: the objects that it changed.
     waiting: BTreeMap<u64, Waiting>,
 }

@@ -246,10 +246,10 @@ impl Report {
             message: condition.message.clone(),
             parent: condition.parent.clone(),
         });
-        let served = match draft.map(|draft| draft.served) {
-            Some(Served::Full) => "full",
-            Some(Served::Partly) => "partly",
-            Some(Served::Refused) => "refused",
+        let served = match draft.map(|draft| (draft.served, self.left_of(draft))) {
+            Some((Served::Full, Served::Full)) => "full",
+            Some((Served::Refused, _) | (_, Served::Refused)) => "refused",
+            Some(_) => "partly",
             None if self.in_force.contains(reference) => "not ours",
             None => "refused",
         };
@@ -264,6 +264,18 @@ impl Report {
         }
     }
 
+    /// What is left of an object without its resources that killed a proxy.
+    fn left_of(&self, draft: &Draft) -> Served {
+        let dead = |(fleet, id): &&(FleetName, config::ResourceId)| {
+            self.fleets.get(fleet).is_some_and(|fleet| fleet.condemned.contains_key(&id.to_string()))
+        };
+        if !draft.resources.iter().any(|resource| dead(&resource)) {
+            return Served::Full;
+        }
+        let mut routes = draft.resources.iter().filter(|(_, id)| id.kind == config::Kind::Fragment);
+        if routes.all(|resource| dead(&resource)) { Served::Refused } else { Served::Partly }
+    }
+
     fn liveness(
         &self,
         draft: &Draft,
@@ -275,10 +287,15 @@ impl Report {
             let resources: Vec<_> = draft.resources.iter().filter(|(fleet, _)| fleet == name).collect();
             let needed = resources.iter().filter_map(|(fleet, id)| generation_of(fleet, id)).max().unwrap_or(0);
             let listed: Vec<String> = resources.iter().map(|(_, id)| id.to_string()).collect();
+            // They run it as what was sent, and requests get 503 all the same.
+            let withheld = listed.iter().any(|resource| fleet.condemned.contains_key(resource));
             for (agent_name, agent) in fleet.agents.iter().filter(|(_, agent)| agent.connected) {
                 let applied = agent.applied.filter(|v| v.epoch == fleet.version.epoch).map_or(0, |v| v.generation);
                 liveness.of += 1;
-                if applied >= needed && !listed.iter().any(|resource| agent.not_live.contains_key(resource)) {
+                if applied >= needed
+                    && !withheld
+                    && !listed.iter().any(|resource| agent.not_live.contains_key(resource))
+                {
                     liveness.live += 1;
                 } else {
                     liveness.lagging.push(agent_name.clone());

@@ -132,7 +132,7 @@ impl Controller {
             Event::EpochReported(epoch) => return Some(epoch),
             Event::EpochAlarm(epoch) => panic!("{agent} reports epoch {epoch}"),
             Event::Condemned { leaves, .. } => {
-                self.hub.condemn(fleet, &leaves);
+                self.hub.condemn(fleet, agent, &leaves);
             }
             Event::Applied { version, root, not_live, .. } => {
                 self.hub.news(fleet, agent, AgentNews::Applied { version, root, not_live });

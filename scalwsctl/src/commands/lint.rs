@@ -117,7 +117,7 @@ fn status_of(reference: &ObjectRef, draft: &Draft) -> ObjectStatus {
         let message = "nothing of it would be served".to_owned();
         events.push(EventStatus { kind: "Warning".to_owned(), reason: "Rejected".to_owned(), message });
     }
-    ObjectStatus { reference: reference.to_string(), conditions: Vec::new(), events }
+    ObjectStatus { reference: reference.to_string(), conditions: Vec::new(), events, served: String::new() }
 }
 
 fn render(report: &Report, files: usize, paint: Paint) -> String {

@@ -67,6 +67,9 @@ pub struct ObjectStatus {
     pub conditions: Vec<ConditionStatus>,
     /// The Events that are written for it.
     pub events: Vec<EventStatus>,
+    /// What a live controller says of how much is served: `full`, `partly`, `refused` or `not ours`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub served: String,
 }
 
 /// One condition.
@@ -143,7 +146,9 @@ impl ObjectStatus {
         let refused = accepted.peek().is_some() && accepted.all(|c| c.status == "False");
         let mut warnings = self.events.iter().filter(|e| e.kind == "Warning").peekable();
         let warned = warnings.peek().is_some();
-        if refused || warnings.any(|e| matches!(e.reason.as_str(), "Rejected" | "Refused" | "Invalid")) {
+        // A body that stopped a proxy is withheld everywhere; what that leaves of the object, the controller knows.
+        let withheld = self.served == "refused" && self.events.iter().any(|e| e.reason == "Condemned");
+        if refused || withheld || warnings.any(|e| matches!(e.reason.as_str(), "Rejected" | "Refused" | "Invalid")) {
             Verdict::Refused
         } else if warned || any("Accepted", "False") || any("ResolvedRefs", "False") || any("PartiallyInvalid", "True")
         {
@@ -194,6 +199,8 @@ mod tests {
                 Verdict::Degraded,
             ),
             (r#"{"events":[{"type":"Warning","reason":"PathConflict"}]}"#, Verdict::Degraded),
+            (r#"{"served":"refused","events":[{"type":"Warning","reason":"Condemned"}]}"#, Verdict::Refused),
+            (r#"{"served":"partly","events":[{"type":"Warning","reason":"Condemned"}]}"#, Verdict::Degraded),
             (r#"{"conditions":[{"type":"ResolvedRefs","status":"False"}]}"#, Verdict::Degraded),
             (r#"{"conditions":[{"type":"PartiallyInvalid","status":"True"}]}"#, Verdict::Degraded),
             (r#"{"conditions":[{"type":"Programmed","status":"False"}]}"#, Verdict::Unsettled),
