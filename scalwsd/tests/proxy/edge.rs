@@ -79,6 +79,39 @@ async fn a_refused_request_behind_a_good_one_does_not_touch_the_good_one() {
 }
 
 #[tokio::test]
+async fn no_padding_hides_the_next_request_from_the_guard() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[&backend.address], |_| {}).await;
+    let post = "POST / HTTP/1.1\r\nHost: a.example\r\n";
+    let bad = format!("{post}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    let (spaces, tabs, zeros, long) = (" ".repeat(200), "\t".repeat(200), "0".repeat(200), "x".repeat(200));
+    let mut served = 0;
+    for (what, good, statuses_wanted) in [
+        ("spaces", format!("{post}Content-Length:{spaces}3\r\n\r\nabc"), &["200", "400"][..]),
+        ("spaces behind", format!("{post}Content-Length: 3{spaces}\r\n\r\nabc"), &["200", "400"]),
+        ("tabs", format!("{post}Content-Length:{tabs}3\r\n\r\nabc"), &["200", "400"]),
+        ("zeros", format!("{post}Content-Length: {zeros}3\r\n\r\nabc"), &["200", "400"]),
+        ("coding", format!("{post}Transfer-Encoding:{spaces}chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), &["200", "400"]),
+        ("size", format!("{post}Transfer-Encoding: chunked\r\n\r\n{zeros}3\r\nabc\r\n0\r\n\r\n"), &["200", "400"]),
+        ("extension", format!("{post}Transfer-Encoding: chunked\r\n\r\n3;{long}\r\nabc\r\n0\r\n\r\n"), &["200", "400"]),
+        ("trailer", format!("{post}Transfer-Encoding: chunked\r\n\r\n0\r\n{long}: a\r\n\r\n"), &["200", "400"]),
+        ("name", format!("{post}{long}: a\r\n\r\n"), &["200", "400"]),
+        ("empty lines", format!("{}{post}\r\n", "\r\n".repeat(200)), &["200", "400"]),
+        // hyper reads the bare LF as a part of the trailers, and so what follows it.
+        (
+            "bare LF in front of trailers",
+            format!("{post}Transfer-Encoding: chunked\r\n\r\n0\r\n\nGET /1 HTTP/1.1\r\nHost: a\r\n\r\n"),
+            &["200", "400"],
+        ),
+    ] {
+        let answer = raw(site.http, [good.as_str(), &bad].concat().as_bytes()).await;
+        assert_eq!(statuses(&answer), statuses_wanted, "{what}: {answer}");
+        served += 1;
+        assert_eq!(backend.requests(), served, "{what}: a refused request reached the backend");
+    }
+}
+
+#[tokio::test]
 async fn paths_that_two_servers_may_read_differently_are_refused() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
     site.serve("a.example", &[&backend.address], |_| {}).await;
