@@ -1,7 +1,9 @@
 //! Requests that could mean two things are refused, and nothing of them reaches a backend.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use crate::backend::Backend;
-use crate::client::{H2, connect, raw, send};
+use crate::client::{H2, connect, raw, send, within};
 use crate::site::Site;
 
 fn statuses(answers: &str) -> Vec<&str> {
@@ -108,6 +110,38 @@ async fn no_padding_hides_the_next_request_from_the_guard() {
         assert_eq!(statuses(&answer), statuses_wanted, "{what}: {answer}");
         served += 1;
         assert_eq!(backend.requests(), served, "{what}: a refused request reached the backend");
+    }
+}
+
+#[tokio::test]
+async fn what_http_2_drops_behind_a_hash_reaches_neither_the_router_nor_the_backend() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[&backend.address], |_| {}).await;
+    // h2 makes a URI of `:path` before anybody else sees it, and with it the fragment goes. What is left is one text.
+    for (path, left) in [("/a#b", "/a"), ("/a?q#b", "/a?q"), ("/a#/../b?q", "/a"), ("/a/../c#d", "/c")] {
+        let mut block = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
+        block.extend_from_slice(path.as_bytes());
+        block.extend_from_slice(b"\x01\x09a.example");
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        bytes.extend_from_slice(&[0, 0, u8::try_from(block.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
+        bytes.extend_from_slice(&block);
+        let mut stream = connect(site.http).await;
+        within(stream.write_all(&bytes)).await.unwrap();
+        let mut body = Vec::new();
+        loop {
+            let mut head = [0; 9];
+            within(stream.read_exact(&mut head)).await.unwrap();
+            let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            within(stream.read_exact(&mut payload)).await.unwrap();
+            if head[3] == 0 {
+                body.extend_from_slice(&payload);
+            }
+            if head[8] == 1 && head[4] & 1 == 1 {
+                break;
+            }
+        }
+        let echo: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(echo["target"], left, "{path}");
     }
 }
 
