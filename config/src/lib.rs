@@ -15,6 +15,7 @@ pub mod limits;
 mod load;
 mod matching;
 mod name;
+mod path;
 mod reference;
 mod resource;
 mod schema;
@@ -39,6 +40,7 @@ pub use name::{
     CertificateName, FragmentName, HostName, Kind, ListenerName, MemberSetName, Name, NameError, PolicyName, PoolName,
     Transport,
 };
+pub use path::{PathError, Unspellable, check_spelling, compared, normalise, spellable_part};
 pub use reference::{reference_markdown, schema_json};
 pub use resource::{Resource, ResourceId, SecretDigest};
 pub use standalone::{

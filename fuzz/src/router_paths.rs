@@ -51,8 +51,8 @@ pub(crate) fn run(data: &[u8]) {
     }
     let path = &found.fragment.claims().matches[found.claim].path;
     let (PathMatch::Exact(claimed) | PathMatch::Prefix(claimed)) = path else { return };
-    // A claimed path that no request could ask for, such as one with a broken escape, is taken literally instead.
-    let Ok(claimed) = normalise(claimed) else { return };
+    let (claimed, normal) = (config::compared(claimed), config::compared(&normal));
+    assert!(config::check_spelling(&claimed).is_ok(), "{path:?} won {normal} and cannot be spelled");
     let trimmed = claimed.strip_suffix('/').unwrap_or(&claimed);
     let below = normal.strip_prefix(trimmed).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let covers = if matches!(path, PathMatch::Exact(_)) { claimed == normal } else { below };

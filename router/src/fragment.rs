@@ -1,9 +1,8 @@
-//! A fragment made ready for matching: its claims in their normal form, its expressions built once.
+//! A fragment made ready for matching: its paths as they are compared, its expressions built once.
 
-use config::{Claims, FragmentName, HeaderMatch, Match, OrderKey, PathMatch, QueryMatch, ValueMatch};
+use config::{Claims, FragmentName, HeaderMatch, Match, OrderKey, PathMatch, QueryMatch, ValueMatch, compared};
 use http::HeaderName;
 
-use crate::path::claimed;
 use crate::pattern::{Pattern, literal_prefix};
 use crate::request::Request;
 
@@ -39,7 +38,7 @@ pub(crate) struct Rule {
     pub(crate) built: bool,
 }
 
-/// A path in its normal form.
+/// A path, as the text that is compared.
 #[derive(Debug)]
 pub(crate) enum PathRule {
     Exact(String),
@@ -104,8 +103,8 @@ impl Builder {
     fn rule(&mut self, claim: usize, one: &Match) -> Rule {
         let faults_before = self.unbuilt.len();
         let path = match &one.path {
-            PathMatch::Exact(path) => PathRule::Exact(claimed(path)),
-            PathMatch::Prefix(path) => PathRule::Prefix(claimed(path)),
+            PathMatch::Exact(path) => PathRule::Exact(compared(path).into_owned()),
+            PathMatch::Prefix(path) => PathRule::Prefix(compared(path).into_owned()),
             PathMatch::Regex(text) => match self.pattern(claim, Pattern::of_path(text)) {
                 Some(pattern) => PathRule::Regex(pattern, literal_prefix(text)),
                 None => PathRule::Literal(literal_prefix(text)),

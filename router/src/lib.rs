@@ -11,16 +11,16 @@
 mod authority;
 mod fragment;
 mod hosts;
-mod path;
 mod pattern;
+mod readings;
 mod request;
 mod routing;
 mod shared_map;
 mod table;
 
 pub use authority::{AuthorityError, authority};
+pub use config::{PathError, normalise};
 pub use fragment::{Fragment, Unbuilt};
-pub use path::{PathError, normalise};
 pub use pattern::Captures;
 pub use routing::{Change, Router};
 pub use table::{Ambiguous, Found, HostTable};

@@ -10,23 +10,32 @@ use http::{HeaderMap, HeaderName};
 /// A request while its route is looked for.
 pub(crate) struct Request<'r> {
     pub(crate) method: &'r str,
+    /// The normal form, which expressions look at.
     pub(crate) path: &'r str,
+    /// The text in which paths are compared.
+    pub(crate) compared: &'r str,
     headers: &'r HeaderMap,
     query: Option<&'r str>,
     parameters: OnceCell<BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 
 impl<'r> Request<'r> {
-    pub(crate) fn new(method: &'r str, path: &'r str, headers: &'r HeaderMap, query: Option<&'r str>) -> Request<'r> {
-        Request { method, path, headers, query, parameters: OnceCell::new() }
+    pub(crate) fn new(
+        method: &'r str,
+        path: &'r str,
+        compared: &'r str,
+        headers: &'r HeaderMap,
+        query: Option<&'r str>,
+    ) -> Request<'r> {
+        Request { method, path, compared, headers, query, parameters: OnceCell::new() }
     }
 
-    /// The same request with another path.
-    pub(crate) fn with_path<'s>(&self, path: &'s str) -> Request<'s>
+    /// The same request with its path read otherwise.
+    pub(crate) fn with_reading<'s>(&self, reading: &'s str) -> Request<'s>
     where
         'r: 's,
     {
-        Request { method: self.method, path, headers: self.headers, query: self.query, parameters: OnceCell::new() }
+        Request::new(self.method, reading, reading, self.headers, self.query)
     }
 
     /// The value of a header; several lines of one name are joined (RFC 9110 section 5.3, RFC 6265 section 5.4).

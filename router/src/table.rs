@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::HostName;
+use config::{HostName, compared};
 use http::HeaderMap;
 
 use crate::fragment::{Fragment, PathRule, Rule};
-use crate::path::lenient_reading;
 use crate::pattern::Captures;
+use crate::readings::readings;
 use crate::request::Request;
 use crate::shared_map::{Hasher, SharedMap};
 
@@ -19,7 +19,7 @@ pub struct HostTable<F, H> {
     name: HostName,
     host: Option<Arc<H>>,
     fragments: usize,
-    /// By path in its normal form; each list in order.
+    /// By the text in which paths are compared; each list in order.
     exact: SharedMap<List<F>>,
     prefix: SharedMap<List<F>>,
     /// Those that no path finds, in order.
@@ -44,17 +44,17 @@ pub struct Found<'t, F> {
     pub claim: usize,
     /// False if the match could not be built and only stands in for itself: the answer is 503.
     pub built: bool,
-    /// How many bytes of the path a prefix match covered; 0 for the prefix `/` and for other forms of match. It is what a
-    /// new prefix stands for.
+    /// How many bytes of the normal form a prefix match covered; 0 for the prefix `/` and for other forms of match. It is
+    /// what a new prefix stands for.
     pub covered: usize,
     /// The groups of the regular expression, if the match is one.
     pub captures: Option<Captures>,
 }
 
-/// A path that a lenient backend would read as one that a more specific route claims. The answer is 400.
+/// A path that a lenient backend would read as one that an earlier route claims. The answer is 400.
 ///
-/// The spellings are `%2F`, `%5C`, `//`, `;` and `%3B`. Without this, `/x%2Fadmin` would reach the handler behind `/x/admin`
-/// on the terms of `/x`.
+/// The spellings are `%2F`, `%5C`, `//`, `;` and `%3B`; readings are compared with claims as these are written. Without
+/// this, `/x%2Fadmin` would reach the handler behind `/x/admin` on the terms of `/x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the path can be read as one that another route claims")]
 pub struct Ambiguous;
@@ -128,13 +128,14 @@ impl<F, H> HostTable<F, H> {
         headers: &HeaderMap,
         query: Option<&str>,
     ) -> Result<Option<Found<'_, F>>, Ambiguous> {
-        let request = Request::new(method, path, headers, query);
+        let compared = compared(path);
+        let request = Request::new(method, path, &compared, headers, query);
         let Some(winner) = self.first(&request) else { return Ok(None) };
-        if let Some(reading) = lenient_reading(path)
-            && let Some(other) = self.first(&request.with_path(&reading))
-            && other.order(winner) == Ordering::Less
-        {
-            return Err(Ambiguous);
+        for reading in readings(path, &compared) {
+            let other = self.first(&request.with_reading(&reading));
+            if other.is_some_and(|other| other.order(winner) == Ordering::Less) {
+                return Err(Ambiguous);
+            }
         }
         let rule = winner.rule();
         let captures = match &rule.path {
@@ -142,7 +143,7 @@ impl<F, H> HostTable<F, H> {
             _ => None,
         };
         let covered = match &rule.path {
-            PathRule::Prefix(prefix) if prefix != "/" => prefix.len(),
+            PathRule::Prefix(prefix) if prefix != "/" => elements_end(path, prefix),
             _ => 0,
         };
         Ok(Some(Found { fragment: &winner.fragment, claim: winner.claim, built: rule.built, covered, captures }))
@@ -151,19 +152,20 @@ impl<F, H> HostTable<F, H> {
     fn first(&self, request: &Request<'_>) -> Option<&Entry<F>> {
         let mut best: Option<&Entry<F>> = None;
         let mut hasher = Hasher::new();
-        let bytes = request.path.as_bytes();
+        let path = request.compared;
+        let bytes = path.as_bytes();
         for (at, byte) in bytes.iter().enumerate() {
             // Every `/` but the first ends an element, and with it a prefix.
             if *byte == b'/' && at > 0 {
-                best = first_of(self.prefix.get_hashed(hasher.hash(), &request.path[..at]), request, best);
+                best = first_of(self.prefix.get_hashed(hasher.hash(), &path[..at]), request, best);
             }
             hasher.push(*byte);
             if at == 0 && bytes.len() > 1 {
-                best = first_of(self.prefix.get_hashed(hasher.hash(), &request.path[..1]), request, best);
+                best = first_of(self.prefix.get_hashed(hasher.hash(), &path[..1]), request, best);
             }
         }
-        best = first_of(self.prefix.get_hashed(hasher.hash(), request.path), request, best);
-        best = first_of(self.exact.get_hashed(hasher.hash(), request.path), request, best);
+        best = first_of(self.prefix.get_hashed(hasher.hash(), path), request, best);
+        best = first_of(self.exact.get_hashed(hasher.hash(), path), request, best);
         for entry in self.unindexed.iter() {
             if best.is_some_and(|best| best.order(entry) == Ordering::Less) {
                 break;
@@ -234,6 +236,12 @@ impl<'a> Place<'a> {
             PathRule::Regex(..) | PathRule::Literal(_) => Place::Unindexed,
         }
     }
+}
+
+/// Where the elements of a path end that stand for those of a prefix, whatever their spelling: no spelling adds a slash.
+fn elements_end(path: &str, prefix: &str) -> usize {
+    let elements = prefix.bytes().filter(|byte| *byte == b'/').count();
+    path.match_indices('/').nth(elements).map_or(path.len(), |(at, _)| at)
 }
 
 fn put<F>(map: &mut SharedMap<List<F>>, path: &str, merge: impl FnOnce(Option<&List<F>>) -> List<F>) {

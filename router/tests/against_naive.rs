@@ -288,13 +288,22 @@ fn a_prefix_covers_its_normal_form_whatever_its_spelling() {
         one(PathMatch::Prefix("/%7eme".to_owned()), 0),
         one(PathMatch::Prefix("/100%".to_owned()), 1),
         one(PathMatch::Exact("/exact".to_owned()), 2),
-        one(PathMatch::Prefix("/".to_owned()), 3),
+        one(PathMatch::Prefix("/a b/u@h".to_owned()), 3),
+        one(PathMatch::Prefix("/".to_owned()), 4),
     ];
     let claims = Claims { listeners: vec![ListenerName::tcp(80)], host: host.clone(), matches };
     let fragment = Fragment::new(FragmentName { source, domain: host }, claims, 0);
     let router: Router<u32, ()> = Router::default().update([Change::Fragment(fragment)]);
     let table = router.find_host(ListenerName::tcp(80), "a.io").expect("the host");
-    for (path, rest) in [("/~me/b", "/b"), ("/100%25/b", "/b"), ("/100%25", ""), ("/exact", "/exact"), ("/b", "/b")] {
+    for (path, rest) in [
+        ("/~me/b", "/b"),
+        ("/100%25/b", "/b"),
+        ("/100%25", ""),
+        ("/exact", "/exact"),
+        ("/a%20b/u%40h/%40x", "/%40x"),
+        ("/a%20b/u@h/", "/"),
+        ("/b", "/b"),
+    ] {
         let found = table.route("GET", path, &HeaderMap::new(), None).expect("plain").expect("a route");
         assert_eq!(&path[found.covered..], rest, "{path}");
     }
