@@ -31,6 +31,8 @@ pub struct Way<'a> {
     pub pool: &'a Pool,
     /// The path in normal form.
     pub path: &'a str,
+    /// How many bytes of it a prefix match covered, as the router says.
+    pub covered: usize,
     /// The groups of the expression that matched.
     pub captures: Option<&'a router::Captures>,
     /// Changes to the answer's headers.
@@ -128,7 +130,7 @@ impl Way<'_> {
     fn target(&self, head: &Parts) -> Option<http::uri::PathAndQuery> {
         let written = head.uri.path_and_query()?;
         let path = match &self.forward.path {
-            Some(change) => rewrite(change, self.path, self.forward.covered, self.captures).ok()?,
+            Some(change) => rewrite(change, self.path, self.covered, self.captures).ok()?,
             None if has_dot_segment(written.path()) => self.path.to_owned(),
             None => return Some(written.clone()),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::{FragmentBody, PathMatch, PathRewrite, PoolName, Redirect, RedirectPath, RouteAction, Share, Timeouts};
+use config::{FragmentBody, PathRewrite, PoolName, Redirect, RedirectPath, RouteAction, Share, Timeouts};
 use http::{HeaderValue, StatusCode};
 
 use crate::headers::Changes;
@@ -43,8 +43,6 @@ pub enum Action {
         redirect: Redirect,
         /// Its status.
         status: StatusCode,
-        /// Bytes of the path that the prefix match covers.
-        covered: usize,
     },
     /// A fixed answer.
     Respond(StatusCode),
@@ -59,8 +57,6 @@ pub struct Forward {
     total: u64,
     /// The changed path.
     pub path: Option<PathRewrite>,
-    /// Bytes of the path that the prefix match covers.
-    pub covered: usize,
     /// Another Host.
     pub host: Option<HeaderValue>,
     /// Changes to the request's headers.
@@ -116,24 +112,16 @@ pub fn build(
     if claims.matches.len() != body.actions.len() {
         return Err(format!("{} matches and {} actions", claims.matches.len(), body.actions.len()));
     }
-    let each = claims.matches.iter().zip(&body.actions).enumerate();
-    each.map(|(number, (one, action))| {
-        build_one(&one.path, action, pools).map_err(|why| format!("actions[{number}]: {why}"))
-    })
-    .collect()
+    let each = body.actions.iter().enumerate();
+    each.map(|(number, action)| build_one(action, pools).map_err(|why| format!("actions[{number}]: {why}"))).collect()
 }
 
-fn build_one(path: &PathMatch, route: &RouteAction, pools: &BTreeMap<PoolName, Arc<Pool>>) -> Result<Route, String> {
-    let covered = match path {
-        // `/` covers nothing but what every path begins with, which is kept.
-        PathMatch::Prefix(prefix) if prefix != "/" => router::normalise(prefix).map_or(prefix.len(), |n| n.len()),
-        _ => 0,
-    };
+fn build_one(route: &RouteAction, pools: &BTreeMap<PoolName, Arc<Pool>>) -> Result<Route, String> {
     let action = match &route.action {
         _ if !route.policies.is_empty() => Action::Unavailable,
         config::Action::Respond(code) => Action::Respond(status(*code)?),
         config::Action::Redirect(redirect) => {
-            Action::Redirect { redirect: redirect.clone(), status: status(redirect.status)?, covered }
+            Action::Redirect { redirect: redirect.clone(), status: status(redirect.status)? }
         }
         config::Action::Forward(forward) => {
             let shares = forward.shares.iter().map(|share| build_share(share, pools)).collect::<Result<Vec<_>, _>>()?;
@@ -142,7 +130,6 @@ fn build_one(path: &PathMatch, route: &RouteAction, pools: &BTreeMap<PoolName, A
                 total: shares.iter().map(|(weight, _)| u64::from(*weight)).sum(),
                 shares,
                 path: forward.path.clone(),
-                covered,
                 host: host.map_err(|_| "host: it cannot be sent".to_owned())?,
                 request_headers: Changes::compile(&forward.request_headers)
                     .map_err(|why| format!("requestHeaders: {why}"))?,
@@ -288,7 +275,6 @@ mod tests {
             total: shares.iter().map(|s| u64::from(s.0)).sum(),
             shares,
             path: None,
-            covered: 0,
             host: None,
             request_headers: Changes::default(),
             limits: Limits::from(&Timeouts::default()),

@@ -95,9 +95,9 @@ pub async fn handle(proxy: Arc<Proxy>, peer: Arc<Peer>, mut request: Request<Inc
             fixed(trace, StatusCode::SERVICE_UNAVAILABLE)
         }
         Action::Respond(status) => changed(fixed(trace, *status), &route.response_headers),
-        Action::Redirect { redirect: change, status, covered } => {
+        Action::Redirect { redirect: change, status } => {
             let at = redirect::At { authority: &authority, tls: peer.tls, port: peer.listener.port, path: &path };
-            let location = redirect::location(change, &at, *covered, head.uri.query());
+            let location = redirect::location(change, &at, found.covered, head.uri.query());
             redirected(trace, *status, location, &route.response_headers)
         }
         Action::Forward(forward) => match forward.choose() {
@@ -110,6 +110,7 @@ pub async fn handle(proxy: Arc<Proxy>, peer: Arc<Peer>, mut request: Request<Inc
                     forward,
                     pool: &pool,
                     path: &path,
+                    covered: found.covered,
                     captures: found.captures.as_ref(),
                     response_headers: &route.response_headers,
                 };

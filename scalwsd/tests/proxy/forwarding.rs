@@ -1,7 +1,7 @@
 //! Forwarding in all combinations of HTTP versions, and what reaches both ends.
 
 use bytes::Bytes;
-use config::{Action, HeaderChanges, PathMatch, PathRewrite, UpstreamProtocol};
+use config::{Action, HeaderChanges, PathMatch, PathRewrite, Redirect, RedirectPath, UpstreamProtocol};
 use http::Request;
 use http_body_util::Full;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -177,6 +177,43 @@ async fn routes_change_path_host_and_headers() {
     assert_eq!(reply.saw("x-forwarded-host"), ["a.example"], "it says what the client asked for");
     let reply = get(site.http, "a.example", "/r/abc/42?z").await;
     assert_eq!(reply.echo()["target"], "/t/42/abc?z");
+}
+
+#[tokio::test]
+async fn a_new_prefix_stands_for_what_the_router_says_was_covered() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.members("s", &[&backend.address]);
+    let mut prefix = forward_to("s");
+    prefix.path = Some(PathRewrite::Prefix("/new".to_owned()));
+    let redirect = Redirect {
+        status: 302,
+        scheme: None,
+        host: None,
+        port: None,
+        path: Some(RedirectPath::Prefix("/new".to_owned())),
+    };
+    let spellings = ["/a b", "/100%", "/%7eme", "/u%40h", "/g:v", "/\u{fc}", "/a%2fb", "/x//y", "/plain"];
+    let requests = ["/a%20b", "/100%25", "/~me", "/u@h", "/g%3Av", "/%C3%BC", "/a%2Fb", "/x//y", "/pl%61in"];
+    for (action, redirects) in [(Action::Forward(prefix), false), (Action::Redirect(redirect), true)] {
+        let routes = spellings.iter().map(|spelling| (*spelling, act(action.clone()))).collect();
+        let edits = [
+            pool("s", UpstreamProtocol::Http1),
+            host(site.http, "a.example", None),
+            fragment(&[site.http], "a.example", routes),
+        ];
+        assert_eq!(site.commit(edits).await.not_live, []);
+        for request in requests {
+            for (rest, wanted) in [("/x", "/new/x"), ("/x%40y?q", "/new/x%40y?q"), ("", "/new"), ("/", "/new/")] {
+                let reply = get(site.http, "a.example", &format!("{request}{rest}")).await;
+                if redirects {
+                    let location = reply.header("location").unwrap_or_default();
+                    assert_eq!(location, format!("http://a.example:{}{wanted}", site.http), "{request}{rest}");
+                } else {
+                    assert_eq!(reply.echo()["target"], *wanted, "{request}{rest}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]
