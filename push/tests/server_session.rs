@@ -452,6 +452,27 @@ fn a_second_message_for_a_set_is_short_and_only_the_newest_state_is_sent() {
 }
 
 #[test]
+fn an_acknowledgement_wakes_the_writer_only_when_something_waited_for_it() {
+    let mut talk = Talk::new(FleetChange::default());
+    talk.hear(Up::Hello(hello()));
+    talk.say();
+    talk.fleet.publish(set("s0", &["10.0.0.1:80"]));
+    assert_eq!(talk.names(), ["Members"]);
+    talk.session.take_news();
+    talk.ack(1);
+    assert!(!talk.session.take_news(), "the writer is woken for nothing");
+    assert!(talk.names().is_empty(), "something was to be said, and the writer was not woken");
+    for n in 0..2 * limits::MEMBER_WINDOW {
+        talk.fleet.publish(set(&format!("t{n}"), &[]));
+    }
+    assert_eq!(talk.names().len() as u64, limits::MEMBER_WINDOW, "the window is full");
+    talk.session.take_news();
+    talk.ack(2);
+    assert!(talk.session.take_news(), "a message fits again, and the writer sleeps");
+    assert_eq!(talk.names(), ["Members"]);
+}
+
+#[test]
 fn a_set_is_dropped_only_after_the_configuration_that_named_it_is_gone_and_applied() {
     let mut talk = Talk::new(FleetChange { members: set("s", &["10.0.0.1:80"]).members, ..put("pool", "names s") });
     talk.hear(Up::Hello(hello()));

@@ -60,11 +60,16 @@ pub struct Peer {
     pub gone: CancellationToken,
 }
 
+/// After so many reads that gave something it is looked whether the connection was cut.
+const LOOK: u32 = 16;
+
 /// A connection whose handshake is done.
 pub struct Connection {
     io: TlsStream<TcpStream>,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Reads so far.
+    reads: u32,
     _gone: DropGuard,
     _places: (OwnedSemaphorePermit, SourcePlace),
 }
@@ -78,11 +83,14 @@ impl Connected for Connection {
 }
 
 impl Connection {
-    fn alive(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.cut.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
-            Poll::Pending => Ok(()),
+    /// What a read gave, unless the connection was cut. Asked when there is nothing to read, which is when the task stops
+    /// and has to be woken, and now and then, for a peer that never lets it stop.
+    fn alive(&mut self, context: &mut Context<'_>, read: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        self.reads = self.reads.wrapping_add(1);
+        if (read.is_pending() || self.reads.is_multiple_of(LOOK)) && self.cut.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
+        read
     }
 }
 
@@ -92,8 +100,8 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.alive(context)?;
-        Pin::new(&mut self.io).poll_read(context, buffer)
+        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        self.alive(context, read)
     }
 }
 
@@ -198,6 +206,7 @@ pub(super) async fn accept(
                         io,
                         peer,
                         cut: Box::pin(cut.cancelled_owned()),
+                        reads: 0,
                         _gone: gone.drop_guard(),
                         _places: (place, source),
                     };

@@ -205,6 +205,8 @@ struct Shared<H> {
     write: Notify,
     /// The reader has to work out its deadline anew.
     read: Notify,
+    /// When the reader looks by itself, in milliseconds of the clock. Written and read while the session is locked.
+    armed: AtomicU64,
     /// The writer is done, or the stream was dropped.
     written: CancellationToken,
 }
@@ -215,14 +217,21 @@ impl<H: Hub> Shared<H> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         let events = self.fleet.with(|fleet| session.step(self.clock.now(), input, fleet));
         self.report(events);
+        let wake = session.take_news();
         drop(session);
-        self.write.notify_one();
+        if wake {
+            self.write.notify_one();
+        }
     }
 
     fn poll(&self) -> (Option<ControllerMessage>, bool) {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         let message = self.fleet.with(|fleet| session.poll(self.clock.now(), fleet));
         self.report(session.take_events());
+        // With thousands of agents every wake counts: a later deadline is seen when the earlier one comes.
+        if session.deadline().is_none_or(|at| at < self.armed.load(Ordering::Relaxed)) {
+            self.read.notify_one();
+        }
         let closed = session.closed().is_some();
         drop(session);
         if let Some(message) = &message {
@@ -230,6 +239,15 @@ impl<H: Hub> Shared<H> {
             self.hub.sent(Lane::of(message), message.encoded_len());
         }
         (message, closed)
+    }
+
+    /// When the session wants to be asked; the reader looks again by then. None once the session is over.
+    fn arm(&self) -> Option<u64> {
+        self.look(|session| {
+            let deadline = session.deadline();
+            self.armed.store(deadline.unwrap_or(u64::MAX), Ordering::Relaxed);
+            deadline
+        })
     }
 
     fn report(&self, events: Vec<Event>) {
@@ -272,6 +290,7 @@ impl<H: Hub> Push for Service<H> {
             sent: AtomicU64::new(0),
             write: Notify::new(),
             read: Notify::new(),
+            armed: AtomicU64::new(u64::MAX),
             written: CancellationToken::new(),
         });
         let outbound = write(Arc::clone(&shared));
@@ -289,7 +308,6 @@ fn write<H: Hub>(shared: Arc<Shared<H>>) -> Messages {
             // Before looking, so that a change after the look wakes.
             changed.mark_unchanged();
             let (message, closed) = shared.poll();
-            shared.read.notify_one();
             if let Some(message) = message {
                 return Some((Ok(message), (shared, changed, done)));
             }
@@ -319,12 +337,16 @@ async fn read<H: Hub>(
     let mut superseded = false;
     // What is due is done by the writer. While the peer does not take it, it stays due: that must not spin.
     let mut not_before = tokio::time::Instant::now();
+    let timer = tokio::time::sleep_until(not_before);
+    tokio::pin!(timer);
     let mut pace = Pace::new(not_before);
     let why = loop {
-        if shared.look(|session| session.closed().is_some()) {
-            break None;
+        // A session that is over has no deadline.
+        let Some(deadline) = shared.arm() else { break None };
+        let tick = shared.clock.at(deadline).max(not_before);
+        if timer.deadline() != tick || timer.is_elapsed() {
+            timer.as_mut().reset(tick);
         }
-        let tick = shared.look(ServerSession::deadline).map(|at| shared.clock.at(at).max(not_before));
         let sent = || shared.sent.load(Ordering::Relaxed);
         let flood = pace.until(tokio::time::Instant::now(), sent());
         tokio::select! {
@@ -335,7 +357,7 @@ async fn read<H: Hub>(
                 }
                 Ok(None) | Err(_) => break Some(Close::Gone),
             },
-            () = tokio::time::sleep_until(tick.unwrap_or(not_before)), if tick.is_some() => {
+            () = &mut timer => {
                 not_before = tokio::time::Instant::now() + TICK;
                 shared.step(Input::Tick);
             }

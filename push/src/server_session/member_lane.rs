@@ -151,10 +151,15 @@ impl MemberLane {
             }
             _ => {}
         }
-        if self.seq - self.acked >= limits::MEMBER_WINDOW {
+        if self.is_full() {
             return None;
         }
         self.drop_next(fleet, applied).or_else(|| self.resend_next(fleet)).or_else(|| self.changed_next(fleet))
+    }
+
+    /// Whether no message may follow before an acknowledgement comes.
+    pub(super) fn is_full(&self) -> bool {
+        self.seq - self.acked >= limits::MEMBER_WINDOW
     }
 
     fn ask_buckets(&mut self, now: u64) -> Message {

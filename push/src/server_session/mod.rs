@@ -67,6 +67,8 @@ pub struct ServerSession {
     /// A place for a transfer of everything, until the first verdict.
     place: Option<Admitted>,
     events: Vec<Event>,
+    /// See [`ServerSession::take_news`].
+    news: bool,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,7 @@ impl ServerSession {
             welcomed: false,
             place: None,
             events: Vec::new(),
+            news: true,
         }
     }
 
@@ -119,6 +122,11 @@ impl ServerSession {
         std::mem::take(&mut self.events)
     }
 
+    /// Whether a step since the last call may have made something to write: [`ServerSession::poll`] is worth it.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::replace(&mut self.news, false)
+    }
+
     /// When [`Input::Tick`] is due at the latest, and [`ServerSession::poll`] after it.
     pub fn deadline(&self) -> Option<u64> {
         let silence = self.heard.saturating_add(limits::MISSES * limits::HEARTBEAT_MS);
@@ -136,6 +144,7 @@ impl ServerSession {
 
     /// One step: what happened, and what the owner should know.
     pub fn step(&mut self, now: u64, input: Input, fleet: &mut Fleet) -> Vec<Event> {
+        let before = std::mem::replace(&mut self.news, true);
         if !matches!(self.phase, Phase::Closed(_)) {
             match input {
                 Input::Received(message) => {
@@ -158,6 +167,7 @@ impl ServerSession {
         {
             fleet.agent_left(&self.agent.uid);
         }
+        self.news |= before;
         self.take_events()
     }
 
@@ -248,7 +258,10 @@ impl ServerSession {
             }
             FromAgent::MembersAck(ack) => {
                 wire::digest(&ack.member_root)?;
+                let full = lanes.members.is_full();
                 let complete = lanes.members.acknowledge(ack.seq)?;
+                // Nothing waited for this acknowledgement: there is nothing to write because of it.
+                self.news = full || complete.is_none();
                 self.report_members(complete);
                 Ok(())
             }
