@@ -52,6 +52,11 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// What it applied, while it is connected.
+    fn stands(&self) -> Option<Option<Version>> {
+        self.connected.then_some(self.applied)
+    }
+
     /// Whether a listener is wanted and not open for a reason that may go away.
     pub fn closed_listener(&self) -> Option<&NotLive> {
         self.not_live
@@ -59,6 +64,10 @@ impl Agent {
             .find(|entry| entry.resource.starts_with("listener/") && codes::is_environment(&entry.code))
     }
 }
+
+/// How many connected agents applied each version last; without one: nothing yet. The lowest is found without looking at
+/// every agent, which each verdict of thousands asks for.
+pub(super) type Standing = BTreeMap<Option<Version>, usize>;
 
 /// Something that an agent said, or that happened to its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +118,25 @@ pub enum AgentNews {
     },
 }
 
+/// Moves an agent from where it stood to where it stands.
+fn restand(standing: &mut Standing, stood: Option<Option<Version>>, agent: &Agent) {
+    let stands = agent.stands();
+    if stands == stood {
+        return;
+    }
+    if let Some(old) = stood
+        && let Some(count) = standing.get_mut(&old)
+    {
+        *count -= 1;
+        if *count == 0 {
+            standing.remove(&old);
+        }
+    }
+    if let Some(new) = stands {
+        *standing.entry(new).or_default() += 1;
+    }
+}
+
 impl Report {
     /// Takes in news of an agent. Gives the lag in microseconds when a generation landed there.
     pub fn news(&mut self, name: &FleetName, agent_name: &str, now_us: u64, news: AgentNews) -> Option<u64> {
@@ -120,25 +148,30 @@ impl Report {
             AgentNews::Applied { version, .. } => published(*version, fleet),
             _ => None,
         };
-        let agent = fleet.agents.entry(agent_name.to_owned()).or_default();
+        let super::FleetReport { agents, standing, .. } = fleet;
+        let agent = agents.entry(agent_name.to_owned()).or_default();
+        let stood = agent.stands();
         agent.last_seen_us = now_us;
         let mut lag = None;
         match news {
             AgentNews::Hello { session, uid, scalwsd_version } => {
                 // What it has is what it says from now on: its volume may be a new one.
                 *agent = Agent { session, uid, scalwsd_version, last_seen_us: now_us, ..Agent::default() };
+                restand(standing, stood, agent);
             }
             AgentNews::Welcomed { session } => {
                 let scalwsd = &agent.scalwsd_version;
                 tracing::info!(agent = agent_name, fleet = %name, scalwsd, "agent connected");
                 agent.session = session;
                 agent.connected = true;
+                restand(standing, stood, agent);
             }
             AgentNews::Gone { session, why } => {
                 // A newer session may have taken over.
                 if agent.session == session {
                     tracing::info!(agent = agent_name, fleet = %name, why, "agent disconnected");
                     agent.connected = false;
+                    restand(standing, stood, agent);
                 }
             }
             AgentNews::Applied { version, root, not_live } => {
@@ -147,6 +180,7 @@ impl Report {
                     agent.lag_us = lag.or(agent.lag_us);
                 }
                 agent.applied = Some(version);
+                restand(standing, stood, agent);
                 agent.root = Some(root);
                 if agent.refused.as_ref().is_some_and(|refusal| refusal.version <= version) {
                     agent.refused = None;
@@ -191,6 +225,48 @@ impl Report {
         let now: BTreeSet<&String> = agent.not_live.keys().collect();
         for resource in old.keys().filter(|resource| !now.contains(resource)) {
             tracing::info!(agent = agent_name, resource, "live again, or gone");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_agents_stand_is_counted_as_if_every_agent_was_looked_at() {
+        let fleet = FleetName::new("scalws", "default");
+        let mut report = Report::default();
+        let applied = |generation| AgentNews::Applied {
+            version: Version::new(1, generation),
+            root: Digest([0; 32]),
+            not_live: Vec::new(),
+        };
+        let hello = |session| AgentNews::Hello { session, uid: "u".to_owned(), scalwsd_version: "1".to_owned() };
+        let gone = |session| AgentNews::Gone { session, why: "lost".to_owned() };
+        let story = [
+            ("a", hello(1)),
+            ("a", AgentNews::Welcomed { session: 1 }),
+            ("a", applied(1)),
+            ("b", hello(2)),
+            ("b", applied(3)),
+            ("b", AgentNews::Welcomed { session: 2 }),
+            ("a", applied(2)),
+            ("a", AgentNews::Members { member_version: 1 }),
+            // A second stream takes over, and the end of the first one comes late.
+            ("a", hello(3)),
+            ("a", AgentNews::Welcomed { session: 3 }),
+            ("a", gone(1)),
+            ("a", applied(2)),
+            ("b", gone(2)),
+            ("b", gone(2)),
+        ];
+        for (step, (agent, news)) in story.into_iter().enumerate() {
+            report.news(&fleet, agent, 0, news);
+            let mut looked_at = Standing::new();
+            let known = &report.fleets[&fleet];
+            known.agents.values().filter_map(Agent::stands).for_each(|at| *looked_at.entry(at).or_default() += 1);
+            assert_eq!(known.standing, looked_at, "after step {step}");
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct FleetReport {
     pub member_version: u64,
     /// Its agents, by name.
     pub agents: BTreeMap<String, Agent>,
+    /// Where the connected ones of them stand.
+    standing: agents::Standing,
     /// Resources that killed a proxy and are claims only, by `kind/name`.
     pub condemned: BTreeMap<String, BTreeSet<ObjectRef>>,
     /// Of those, whose proxy they stopped.
@@ -64,7 +66,8 @@ pub struct Report {
     /// Files with a finding about an object.
     files_about: BTreeMap<ObjectRef, BTreeSet<String>>,
     /// For each resource, the objects that need it.
-    users: BTreeMap<(FleetName, String), BTreeSet<ObjectRef>>,
+    /// Shared: a set has places for eleven, and mostly holds one.
+    users: BTreeMap<(FleetName, String), BTreeSet<Arc<ObjectRef>>>,
     fleets: BTreeMap<FleetName, FleetReport>,
     held: Option<String>,
     /// Raised by everything above.
@@ -176,8 +179,9 @@ impl Report {
                 }
             }
         }
+        let shared = Arc::new(reference.clone());
         for (fleet, id) in new.iter().flat_map(|draft| &draft.resources) {
-            self.users.entry((fleet.clone(), id.to_string())).or_default().insert(reference.clone());
+            self.users.entry((fleet.clone(), id.to_string())).or_default().insert(Arc::clone(&shared));
         }
     }
 
@@ -249,7 +253,12 @@ impl Report {
 
     /// The objects that need a resource (`kind/name`) of a fleet.
     pub fn users_of(&self, fleet: &FleetName, resource: &str) -> BTreeSet<ObjectRef> {
-        self.users.get(&(fleet.clone(), resource.to_owned())).cloned().unwrap_or_default()
+        self.users
+            .get(&(fleet.clone(), resource.to_owned()))
+            .into_iter()
+            .flatten()
+            .map(|user| ObjectRef::clone(user))
+            .collect()
     }
 
     /// Objects that a change of these resources changes.

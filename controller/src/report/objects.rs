@@ -40,12 +40,11 @@ impl FleetReport {
     /// published.
     fn landed(&mut self) -> Option<(u64, u64, BTreeSet<ObjectRef>)> {
         let epoch = self.version.epoch;
-        let lowest = self
-            .agents
-            .values()
-            .filter(|agent| agent.connected)
-            .map(|agent| agent.applied.filter(|v| v.epoch == epoch).map_or(0, |v| v.generation))
-            .min()?;
+        let (lowest, _) = self.standing.first_key_value()?;
+        let lowest = lowest.filter(|v| v.epoch == epoch).map_or(0, |v| v.generation);
+        if self.waiting.first_key_value().is_none_or(|(first, _)| *first > lowest) {
+            return None;
+        }
         let later = self.waiting.split_off(&(lowest + 1));
         let landed = std::mem::replace(&mut self.waiting, later);
         let since = landed.values().map(|w| w.published_at_us).min()?;
