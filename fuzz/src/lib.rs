@@ -3,6 +3,7 @@
 //! `cargo xtask fuzz` drives them with libFuzzer; `cargo test -p fuzz` runs them over the inputs in `seeds/`.
 
 mod config_load;
+mod head_guard;
 mod journal_damage;
 mod journal_replay;
 mod manifest;
@@ -23,6 +24,7 @@ pub struct Target {
 /// Every target. Each has a folder of inputs in `seeds/`, from which `cargo xtask fuzz` knows it.
 pub const TARGETS: &[Target] = &[
     Target { name: "config-load", run: config_load::run },
+    Target { name: "head-guard", run: head_guard::run },
     Target { name: "journal-replay", run: journal_replay::run },
     Target { name: "journal-damage", run: journal_damage::run },
     Target { name: "manifest", run: manifest::run },
