@@ -10,7 +10,7 @@ use crate::{
     Action, Body, CertificateBody, CertificateName, Claims, Domain, Envelope, ForwardAction, FragmentBody,
     FragmentName, HeaderMatch, HostBody, HostName, HostTls, Kind, ListenerBody, ListenerName, ListenerProtocol, Match,
     MemberSetName, MemberSource, Method, Name, ObjectRef, OrderKey, PathMatch, PoolBody, PoolName, Resource,
-    ResourceId, RouteAction, SecretDigest, Share, State, ToHttps, Transport, UnknownName, load,
+    ResourceId, RouteAction, SecretDigest, Share, State, ToHttps, Transport, UnknownName, compared, load,
 };
 
 /// The namespace in the names of all that a file declares.
@@ -323,7 +323,7 @@ fn claim(domain: &Domain, place: usize, route: &FileRoute) -> Match {
     let rank = match &path {
         PathMatch::Exact(_) => [vec![3, 0], asks.to_vec()].concat(),
         PathMatch::Regex(_) => vec![2],
-        PathMatch::Prefix(path) => [vec![1, count(path.len())], asks.to_vec()].concat(),
+        PathMatch::Prefix(path) => [vec![1, count(compared(path).len())], asks.to_vec()].concat(),
     };
     let lower = |header: &HeaderMatch| HeaderMatch { name: header.name.to_ascii_lowercase(), ..header.clone() };
     Match {

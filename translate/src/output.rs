@@ -255,8 +255,8 @@ impl Work<'_> {
     ) -> RouteAction {
         let policy = &self.parsed.policy;
         let redirect = policy.force_ssl_redirect || (policy.ssl_redirect && host.tls.is_some());
-        let to_https =
-            (redirect && !route.path.starts_with(ACME)).then_some(ToHttps { status: 308, port: settings.https_port });
+        let to_https = (redirect && !config::compared(&route.path).starts_with(ACME))
+            .then_some(ToHttps { status: 308, port: settings.https_port });
         let wins = self.contest(key, claim, route);
         let action = match self.backend(route) {
             Ok(pool) => {

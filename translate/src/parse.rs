@@ -102,13 +102,14 @@ impl Parsed {
 
 impl Route {
     pub(crate) fn slot(&self, host: HostKey) -> PathSlot {
-        PathSlot { host, kind: self.kind, path: self.path.clone() }
+        PathSlot { host, kind: self.kind, path: config::compared(&self.path).into_owned() }
     }
 
     /// The match as it travels. Longer paths come first and an exact path before a prefix of the same length (Ingress
-    /// API reference, "multiple matches"); default backends come after every path, weak ones last.
+    /// API reference, "multiple matches"), by the text that the router compares: no spelling makes a path longer. Default
+    /// backends come after every path, weak ones last.
     pub(crate) fn to_match(&self, claimant: &Claimant) -> Match {
-        let length = u32::try_from(self.path.len()).unwrap_or(u32::MAX);
+        let length = u32::try_from(config::compared(&self.path).len()).unwrap_or(u32::MAX);
         let (path, rank) = match self.kind {
             PathKind::Exact => (PathMatch::Exact(self.path.clone()), vec![2, length]),
             PathKind::Prefix => (PathMatch::Prefix(self.path.clone()), vec![1, length]),
