@@ -10,7 +10,8 @@ use crate::{
     Action, Body, CertificateBody, CertificateName, Claims, Domain, Envelope, ForwardAction, FragmentBody,
     FragmentName, HeaderMatch, HostBody, HostName, HostTls, Kind, ListenerBody, ListenerName, ListenerProtocol, Match,
     MemberSetName, MemberSource, Method, Name, ObjectRef, OrderKey, PathMatch, PoolBody, PoolName, Resource,
-    ResourceId, RouteAction, SecretDigest, Share, State, ToHttps, Transport, UnknownName, compared, load,
+    ResourceId, RouteAction, SecretDigest, Share, State, ToHttps, Transport, UnknownName, check_spelling, compared,
+    load,
 };
 
 /// The namespace in the names of all that a file declares.
@@ -189,7 +190,11 @@ impl Reader<'_> {
         for (i, route) in host.routes.iter().enumerate() {
             match self.action(route, to_https.as_ref()) {
                 Ok(action) => {
-                    matches.push(claim(&domain, i, route));
+                    let one = claim(&domain, i, route);
+                    if let Err(why) = spelled(&one.path) {
+                        self.errors.push(format!("{at}.routes[{i}].path: {why}"));
+                    }
+                    matches.push(one);
                     actions.push(action);
                 }
                 Err(why) => self.errors.push(format!("{at}.routes[{i}]{why}")),
@@ -332,6 +337,17 @@ fn claim(domain: &Domain, place: usize, route: &FileRoute) -> Match {
         headers: route.headers.iter().map(lower).collect(),
         query: route.query.clone(),
         key: OrderKey { rank, created: 0, tie: (NAMESPACE.to_owned(), domain.as_str().to_owned(), count(place)) },
+    }
+}
+
+/// A path that no request can have is a fault of the file.
+fn spelled(path: &PathMatch) -> Result<(), String> {
+    match path {
+        // The check of the match tells what does not begin with '/'.
+        PathMatch::Exact(path) | PathMatch::Prefix(path) if path.starts_with('/') => {
+            check_spelling(path).map_err(|why| format!("no request can match {path:?}: {why}"))
+        }
+        _ => Ok(()),
     }
 }
 

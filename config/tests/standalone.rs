@@ -156,6 +156,27 @@ hosts:
 }
 
 #[test]
+fn a_path_that_no_request_can_have_is_an_error_and_no_spelling_makes_a_prefix_longer() {
+    let file =
+        |routes: &str| read(&format!("listeners: [{{port: 8080}}]\nhosts: [{{domain: a.io, routes: [{routes}]}}]\n"));
+    let errors = file(
+        r#"{path: /a/../b, respond: 404}, {path: "/a?b", respond: 404}, {path: {exact: "/a#b"}, respond: 404},
+           {path: /a b, respond: 404}, {path: {regex: "/a?b"}, respond: 404}"#,
+    )
+    .expect_err("three paths that no request has");
+    assert_eq!(errors.len(), 3, "{errors:#?}");
+    for (n, wanted) in ["write \"/b\"", "write %3F", "write %23"].iter().enumerate() {
+        let at = format!("hosts[0].routes[{n}].path: no request can match");
+        assert!(errors[n].starts_with(&at) && errors[n].contains(wanted), "{errors:#?}");
+    }
+    let file = file(r#"{path: /%61%64%6d%69n, respond: 404}, {path: /admin/x, respond: 403}"#).expect("no errors");
+    let fragment = file.resources.iter().find(|resource| resource.id.kind == Kind::Fragment).expect("there is one");
+    let loaded = load(fragment.id.clone(), &fragment.bytes).expect("the envelope is right");
+    let matches = loaded.claims.expect("a fragment").matches;
+    assert!(matches[1].key < matches[0].key, "/admin/x is tried before the spelling of /admin: {matches:?}");
+}
+
+#[test]
 fn unknown_fields_of_a_file_are_errors() {
     for text in ["listeners: []\nrouts: []\n", "listeners: [{port: 80, prot: http}]\n", "{}"] {
         assert!(serde_saphyr::from_str::<StandaloneFile>(text).is_err(), "{text}");

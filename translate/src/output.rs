@@ -176,15 +176,25 @@ impl Work<'_> {
         let mut matches: Vec<Match> = claim.routes.iter().map(|route| route.to_match(&claimant)).collect();
         let mut faulty = BTreeSet::new();
         for (i, one) in matches.iter_mut().enumerate() {
+            let route = &claim.routes[i];
+            let field = format!("{}.path", route.field.trim_end_matches(".backend"));
+            if let Some(why) = &route.fault {
+                let message = format!(
+                    "no request can match it: {}; what is below {:?} answers 503 where no other path claims it",
+                    shorten(why),
+                    shorten(&route.path)
+                );
+                self.say(Finding::warning(reasons::PATH_INVALID, field.clone(), message));
+                faulty.insert(i);
+            }
             if let Err(why) = config::check_match(one) {
-                let field = format!("{}.path", claim.routes[i].field.trim_end_matches(".backend"));
                 self.say(Finding::warning(
                     reasons::PATH_INVALID,
                     field,
                     format!("{}; what is below it answers 503", shorten(&why)),
                 ));
                 // The nearest path above it that can be claimed, with the same key.
-                one.path = PathMatch::Prefix(claimable(&claim.routes[i].path));
+                one.path = PathMatch::Prefix(claimable(&route.path));
                 faulty.insert(i);
             }
         }
@@ -257,7 +267,8 @@ impl Work<'_> {
         let redirect = policy.force_ssl_redirect || (policy.ssl_redirect && host.tls.is_some());
         let to_https = (redirect && !config::compared(&route.path).starts_with(ACME))
             .then_some(ToHttps { status: 308, port: settings.https_port });
-        let wins = self.contest(key, claim, route);
+        // A route with a fault has no path to lose.
+        let wins = route.fault.is_some() || self.contest(key, claim, route);
         let action = match self.backend(route) {
             Ok(pool) => {
                 self.lost |= !wins;

@@ -45,8 +45,11 @@ pub(crate) struct DomainClaim {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Route {
     pub(crate) kind: PathKind,
+    /// As it is written, or what is claimed in its place.
     pub(crate) path: String,
-    /// Its number within the Ingress.
+    /// Why no request can have the path that is written. The route answers 503.
+    pub(crate) fault: Option<String>,
+    /// Its number within the Ingress. A route with a fault comes after all others, so that it takes no path from them.
     pub(crate) number: u32,
     pub(crate) backend: Backend,
     /// The field of its backend.
@@ -181,11 +184,18 @@ fn domains(ingress: &Ingress, findings: &mut Vec<Finding>) -> BTreeMap<Domain, D
             claim.field = field;
         }
         for (j, path) in rule.http.iter().flat_map(|http| &http.paths).enumerate() {
-            let (kind, text) = read_path(path.path.as_deref().unwrap_or_default(), &path.path_type);
+            let (kind, text, fault) = read_path(path.path.as_deref().unwrap_or_default(), &path.path_type);
             let field = format!("spec.rules[{i}].http.paths[{j}].backend");
-            claim.routes.push(Route { kind, path: text, number, backend: path.backend.clone(), field });
+            claim.routes.push(Route { kind, path: text, fault, number, backend: path.backend.clone(), field });
             number += 1;
         }
+    }
+    let mut faulty: Vec<&mut Route> =
+        domains.values_mut().flat_map(|claim| &mut claim.routes).filter(|route| route.fault.is_some()).collect();
+    faulty.sort_by_key(|route| route.number);
+    for route in faulty {
+        route.number = number;
+        number += 1;
     }
     // A host that stands only in `spec.tls` is claimed too: else another namespace could take it, and answer under the
     // certificate. Rules without host are for all traffic of the Ingress, so they hold for such a host as well.
@@ -232,6 +242,7 @@ fn domains(ingress: &Ingress, findings: &mut Vec<Finding>) -> BTreeMap<Domain, D
             claim.routes.push(Route {
                 kind: PathKind::Default,
                 path: "/".to_owned(),
+                fault: None,
                 number,
                 backend: backend.clone(),
                 field: "spec.defaultBackend".to_owned(),
@@ -246,10 +257,21 @@ fn domains(ingress: &Ingress, findings: &mut Vec<Finding>) -> BTreeMap<Domain, D
 }
 
 /// A trailing slash in a prefix does not count (Ingress API reference, `pathType`); in an exact path it does.
-fn read_path(text: &str, path_type: &str) -> (PathKind, String) {
-    if path_type == "Exact" {
-        return (PathKind::Exact, text.to_owned());
+///
+/// A path that no request can have is claimed as the prefix above it, with the place that this prefix has by itself: what
+/// its owner meant falls through to nothing wider, and nothing more specific is taken away.
+fn read_path(text: &str, path_type: &str) -> (PathKind, String, Option<String>) {
+    let (kind, path) = if path_type == "Exact" {
+        (PathKind::Exact, text)
+    } else {
+        let trimmed = text.trim_end_matches('/');
+        (PathKind::Prefix, if trimmed.is_empty() { "/" } else { trimmed })
+    };
+    match config::check_spelling(path) {
+        // A path that does not begin with '/' is not one: the check of the match says so.
+        Err(why) if path.starts_with('/') => {
+            (PathKind::Prefix, config::spellable_part(path).to_owned(), Some(why.to_string()))
+        }
+        _ => (kind, path.to_owned(), None),
     }
-    let trimmed = text.trim_end_matches('/');
-    (PathKind::Prefix, if trimmed.is_empty() { "/".to_owned() } else { trimmed.to_owned() })
 }
