@@ -7,7 +7,7 @@ use e2e::http_client::get;
 use e2e::process::{Options, SOON, send, until};
 use e2e::shop::{Shop, ingress};
 use e2e::traffic::scene::{Scene, scaled};
-use e2e::traffic::{Failed, Report};
+use e2e::traffic::{Failed, Report, Way};
 use http::StatusCode;
 use rustix::process::Signal;
 
@@ -17,18 +17,20 @@ struct Death {
     gone: Duration,
 }
 
-/// What died with a proxy was on a connection that it had accepted: begun before it was gone, and over when it was.
+/// What died with a proxy was on a connection that it had accepted: sent before it was gone, or, over a kept connection,
+/// before the client had heard that it was.
 fn died_with(deaths: &[Death], failed: &Failed) -> bool {
-    // The client hears of the end of its connection a moment after the process is gone.
     let heard = Duration::from_millis(50);
-    failed.is_cut() && deaths.iter().any(|d| failed.began <= d.gone && failed.ended + heard >= d.before)
+    let late = if failed.way == Way::Kept { heard } else { Duration::ZERO };
+    failed.is_cut() && deaths.iter().any(|d| failed.began <= d.gone + late && failed.ended + heard >= d.before)
 }
 
 fn explained(report: &Report, deaths: &[Death]) {
     let cut = report.failed.len();
     eprintln!("{report}; {} deaths cut {cut} requests that were under way", deaths.len());
     let rest = report.unexplained(|failed| died_with(deaths, failed));
-    assert!(rest.is_empty(), "failed, and was not under way at a death: {rest:#?}");
+    let times: Vec<_> = deaths.iter().map(|d| (d.before, d.gone)).collect();
+    assert!(rest.is_empty(), "failed, and was not under way at a death ({times:?}): {rest:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::{Plan, Report, Target, Traffic, Trusted};
 use crate::http_client::Connection;
-use crate::process::{Below, Options, SOON, Up, lives, send, until};
+use crate::process::{Below, Options, SOON, Up, send, until};
 use crate::shop::Shop;
 
 /// The variable that says how much of the full length a run has: 0 (the short form, when it is missing) to 1.
@@ -77,7 +77,9 @@ impl Scene {
     pub fn kill(&self, program: &str, argument: &str) -> Result<(Below, Duration)> {
         let victim = self.up.find(program, argument)?;
         send(victim.pid, Signal::KILL)?;
-        until(SOON, "the process is gone", || Ok(!lives(&victim)))?;
+        // Its sockets are closed when its last thread ends; after that it is reaped, and has no entry any more.
+        let entry = format!("/proc/{}", victim.pid);
+        until(SOON, "the process is gone", || Ok(!Path::new(&entry).exists()))?;
         Ok((victim, self.traffic.now()))
     }
 
