@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::load;
-use translate::manifest::{Content, Folder, Outcome, documents};
+use translate::manifest::{Content, FAULT, Folder, Outcome, documents};
 use translate::{Change, Engine, Object, Settings, Translation, World, translate};
 
 /// The objects of a file. Each of its documents has a place, and what is refused has a reason.
@@ -18,6 +18,7 @@ fn objects(data: &[u8]) -> Vec<Arc<Object>> {
         assert!((1..=lines).contains(&document.line), "a document begins in its file");
         if let Outcome::Refused { message, .. } = &document.outcome {
             assert!(!message.is_empty(), "what is refused has a reason");
+            assert_ne!(message, FAULT, "reading panicked");
         }
     }
     let mut folder = Folder::default();

@@ -2,6 +2,7 @@
 //!
 //! The file is cut at its `---` lines first, so that a document that does not parse hides only itself.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use config::ObjectRef;
@@ -42,7 +43,11 @@ pub enum Outcome {
     },
 }
 
-/// The documents of a file.
+/// What is said of a document on which reading panics: nothing that anybody writes should be able to do that.
+pub const FAULT: &str = "a fault of this program: it cannot read this document; please report it";
+
+/// The documents of a file. A panic costs the document that it happens on: the file stays where it is, and whoever died
+/// on it would die again, for all that is in the other files.
 pub fn documents(bytes: &[u8]) -> Vec<Document> {
     let whole = |error: ManifestError| {
         let outcome = Outcome::Refused { object: None, message: error.to_string() };
@@ -63,20 +68,27 @@ pub fn documents(bytes: &[u8]) -> Vec<Document> {
     let mut documents = Vec::new();
     for (index, (line, chunk)) in chunks.into_iter().enumerate() {
         let number = index + 1;
-        match yaml::values(chunk) {
-            Ok(values) => {
-                documents.extend(values.into_iter().map(|value| Document { number, line, outcome: decode(value) }));
-            }
-            Err(error) => {
-                let message = place_in_file(error, line).to_string();
-                documents.push(Document { number, line, outcome: Outcome::Refused { object: None, message } });
-            }
-        }
+        // Nothing is shared with what may panic.
+        let outcomes = catch_unwind(AssertUnwindSafe(|| outcomes(chunk, line)))
+            .unwrap_or_else(|_| vec![Outcome::Refused { object: None, message: FAULT.to_owned() }]);
+        documents.extend(outcomes.into_iter().map(|outcome| Document { number, line, outcome }));
         if documents.len() > MAX_FILE_OBJECTS {
             return too_many(documents.len());
         }
     }
     documents
+}
+
+/// What one document holds.
+fn outcomes(chunk: &str, line: usize) -> Vec<Outcome> {
+    #[cfg(test)]
+    assert!(!chunk.contains(tests::PANICS), "as the test wants");
+    match yaml::values(chunk) {
+        Ok(values) => values.into_iter().map(decode).collect(),
+        Err(error) => {
+            vec![Outcome::Refused { object: None, message: place_in_file(error, line).to_string() }]
+        }
+    }
 }
 
 /// The texts of the documents of a file, each with the line on which it begins (YAML 1.2, section 9.1.4). A marker at
@@ -159,4 +171,28 @@ fn reference(value: &Value) -> Option<ObjectRef> {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A document with this in it makes reading panic.
+    pub(super) const PANICS: &str = "panics-in-a-test";
+
+    #[test]
+    fn a_document_on_which_reading_panics_hides_only_itself() {
+        let map = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");
+        let text = [map("a"), map(PANICS), map("c")].join("---\n");
+        let read: Vec<(usize, String)> = documents(text.as_bytes())
+            .into_iter()
+            .map(|document| match document.outcome {
+                Outcome::Object(object) => (document.line, object.reference().to_string()),
+                Outcome::Refused { object: None, message } => (document.line, message),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let wanted = [(1, "ConfigMap/default/a"), (4, FAULT), (8, "ConfigMap/default/c")];
+        assert_eq!(read, wanted.map(|(line, said)| (line, said.to_owned())));
+    }
 }

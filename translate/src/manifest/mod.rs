@@ -8,7 +8,7 @@ mod folder;
 mod rules;
 mod yaml;
 
-pub use documents::{Document, Outcome, documents};
+pub use documents::{Document, FAULT, Outcome, documents};
 pub use folder::{Content, FileFinding, Folder, UNREADABLE};
 pub use rules::{Entry, Unreadable, entry, fits, is_hidden, is_manifest, leads_inside, shown};
 
