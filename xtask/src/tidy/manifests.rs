@@ -12,6 +12,16 @@ const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependen
 
 pub(super) fn check(workspace: &Workspace, texts: &[Text]) -> Vec<Problem> {
     let mut problems = Vec::new();
+    for file in texts {
+        let is_manifest = file.path.ends_with("Cargo.toml");
+        if is_manifest || file.path == Path::new(".cargo/config.toml") {
+            // Whether it reads at all is somebody else's question.
+            let table: Table = file.text.parse().unwrap_or_default();
+            if ends_at_panics(&table) {
+                problems.push(Problem::new(&file.path, 0, UNWINDING));
+            }
+        }
+    }
     for member in workspace.crates.values() {
         let path = member.folder.join("Cargo.toml");
         let Some(file) = texts.iter().find(|text| text.path == path) else { continue };
@@ -21,6 +31,20 @@ pub(super) fn check(workspace: &Workspace, texts: &[Text]) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Why no profile may end the process at a panic.
+const UNWINDING: &str = "a panic must unwind: the controller survives a fault of its own by that, and a request of \
+                         scalwsd takes no other with it (docs/decisions/0013 and 0025)";
+
+/// Whether a profile says `panic = "abort"`, or flags for the compiler do.
+fn ends_at_panics(table: &Table) -> bool {
+    table.iter().any(|(name, value)| match value {
+        Value::Table(inner) => ends_at_panics(inner),
+        Value::String(text) => (name == "panic" && text != "unwind") || text.contains("panic=abort"),
+        Value::Array(all) => all.iter().filter_map(Value::as_str).any(|text| text.contains("panic=abort")),
+        _ => false,
+    })
 }
 
 /// `is_ours` tells our crates, whose features may be chosen by those that use them.
@@ -51,7 +75,22 @@ fn check_one(path: &Path, manifest: &Table, is_ours: &dyn Fn(&str) -> bool) -> V
 mod tests {
     use std::path::Path;
 
-    use super::check_one;
+    use super::{check_one, ends_at_panics};
+
+    #[test]
+    fn a_profile_or_flag_that_ends_the_process_at_a_panic_is_found() {
+        for (text, found) in [
+            ("[profile.release]\npanic = \"abort\"\n", true),
+            ("[profile.dev.package.x]\npanic = \"abort\"\n", true),
+            ("[profile.small]\ninherits = \"release\"\npanic = \"immediate-abort\"\n", true),
+            ("[build]\nrustflags = [\"-C\", \"panic=abort\"]\n", true),
+            ("[target.x]\nrustflags = \"-Cpanic=abort\"\n", true),
+            ("[profile.release]\npanic = \"unwind\"\ndebug = 1\n", false),
+            ("[dependencies]\npanic = { workspace = true }\n", false),
+        ] {
+            assert_eq!(ends_at_panics(&text.parse().unwrap()), found, "{text}");
+        }
+    }
 
     fn count(manifest: &str) -> usize {
         let manifest = manifest.parse().unwrap();
