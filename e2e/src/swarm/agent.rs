@@ -159,6 +159,7 @@ impl Member {
             if served {
                 backoff.reset();
             }
+            // sleep: what the shipped agent waits.
             tokio::time::sleep(backoff.next_wait(&mut rng)).await;
         }
     }

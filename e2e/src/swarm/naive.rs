@@ -4,6 +4,7 @@
 //! addresses. It does not even translate: it is told which endpoint moved.
 
 use std::convert::Infallible;
+use std::io::Write;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,7 +94,8 @@ async fn listen(authority: Authority, serving: Naive) -> Result<()> {
     let enrolling = TcpListener::bind("127.0.0.1:0").await?;
     let pushing = TcpListener::bind("127.0.0.1:0").await?;
     let (enroll, at) = (enrolling.local_addr()?, pushing.local_addr()?);
-    println!("{}", json!({ "listening": { "enroll": enroll.to_string(), "push": at.to_string() } }));
+    let told = json!({ "listening": { "enroll": enroll.to_string(), "push": at.to_string() } });
+    writeln!(std::io::stdout(), "{told}")?;
     let authority = Arc::new(ArcSwap::from_pointee(authority));
     let enrolled = enrol::serve(
         enrolling,
