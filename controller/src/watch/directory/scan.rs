@@ -14,6 +14,8 @@ use zeroize::Zeroizing;
 /// What tells one version of a file from another without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Signature {
+    /// Not a pipe or the like.
+    plain: bool,
     device: u64,
     inode: u64,
     length: u64,
@@ -25,6 +27,7 @@ impl Signature {
     fn of(metadata: &Metadata) -> Signature {
         let ns = |seconds: i64, nanoseconds: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
         Signature {
+            plain: metadata.is_file(),
             device: metadata.dev(),
             inode: metadata.ino(),
             length: metadata.len(),
@@ -36,7 +39,7 @@ impl Signature {
     /// Whether it was emptied a moment ago, as whoever writes a file in place does first.
     pub(super) fn is_being_written(&self, now: SystemTime) -> bool {
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos().cast_signed());
-        self.length == 0 && now - self.modified_ns < Duration::from_millis(200).as_nanos().cast_signed()
+        self.plain && self.length == 0 && now - self.modified_ns < Duration::from_millis(200).as_nanos().cast_signed()
     }
 
     /// Whether a later write might have left the same signature: the file changed just before it was read, and clocks
