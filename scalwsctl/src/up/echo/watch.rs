@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// How long after a change the folder is read, so that one write of many files is read once.
 const SETTLE: Duration = Duration::from_millis(20);
-/// How often everything is looked at without a notice: links lead through hidden folders, and the folder may be replaced.
+/// How often everything is looked at without a notice: links lead through hidden folders, and the folder may be another.
 const REREAD: Duration = Duration::from_secs(5);
 
 /// What to look at.
