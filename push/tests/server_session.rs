@@ -322,7 +322,8 @@ fn what_another_agent_has_live_is_not_condemned_and_is_tried_again() {
 #[test]
 fn what_no_other_agent_has_live_is_condemned() {
     let name = "fragment/a".to_owned();
-    let cases: [(&str, fn(&mut Talk, String)); 4] = [
+    type Before = fn(&mut Talk, String);
+    let cases: [(&str, Before); 4] = [
         ("nobody runs it", |_, _| {}),
         ("the other one lists it as not live", |talk, name| {
             let root = talk.fleet.root();
