@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use translate::objects::NO_TIME;
 use translate::{Change, FleetName, Settings};
 
 use super::translator::Translator;
@@ -271,7 +272,7 @@ impl Worker {
                 json!({
                     "ref": object.reference().to_string(),
                     "uid": metadata.uid,
-                    "creationTimestamp": metadata.creation_timestamp,
+                    "creationTimestamp": Some(metadata.creation_timestamp).filter(|created| *created != NO_TIME),
                     "generation": metadata.generation,
                 })
             })

@@ -1,5 +1,6 @@
 //! `scalwsctl lint`: reads a folder and says what would become of each object, without starting anything.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use translate::manifest::{FileFinding, Folder, shown};
 use translate::{Change, Draft, Served, Settings, Severity, World, translate};
 
 use super::table;
-use super::verdict::{EventStatus, ObjectStatus, Verdict};
+use super::verdict::{EventStatus, NOT_OURS, ObjectStatus, Verdict};
 use super::{DONE, FAILED};
 use crate::cli::Format;
 use crate::manifests;
@@ -23,8 +24,10 @@ const PORTS: (u16, u16) = (80, 443);
 struct Report {
     /// What an API server would have refused, and what cannot be read; as in the status document.
     files: Vec<FileStatus>,
-    /// Every object that has a verdict.
+    /// Every object that has a verdict, and every Ingress of another controller.
     objects: Vec<ObjectStatus>,
+    /// Kinds that are not read, and the files with such objects.
+    unused: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A file or folder with findings.
@@ -85,9 +88,17 @@ fn examine(folder: &mut Folder, loopback: bool) -> Report {
     for object in folder.objects() {
         world.apply(&Change::Put(Arc::clone(object)));
     }
-    let objects = translate(&world).drafts.iter().map(|(reference, draft)| status_of(reference, draft)).collect();
+    let drafts = translate(&world).drafts;
+    let mut objects: Vec<ObjectStatus> = drafts.iter().map(|(reference, draft)| status_of(reference, draft)).collect();
+    let strangers = world.iter().map(|object| object.reference());
+    let strangers = strangers.filter(|reference| reference.kind == "Ingress" && !drafts.contains_key(reference));
+    objects.extend(strangers.map(|reference| ObjectStatus {
+        reference: reference.to_string(),
+        served: NOT_OURS.to_owned(),
+        ..ObjectStatus::default()
+    }));
     let files = folder.take_findings().into_iter().filter(|(_, findings)| !findings.is_empty()).map(file_status);
-    Report { files: files.collect(), objects }
+    Report { files: files.collect(), objects, unused: folder.ignored() }
 }
 
 fn file_status((path, findings): (PathBuf, Vec<FileFinding>)) -> FileStatus {
@@ -117,7 +128,7 @@ fn status_of(reference: &ObjectRef, draft: &Draft) -> ObjectStatus {
         let message = "nothing of it would be served".to_owned();
         events.push(EventStatus { kind: "Warning".to_owned(), reason: "Rejected".to_owned(), message });
     }
-    ObjectStatus { reference: reference.to_string(), conditions: Vec::new(), events, served: String::new() }
+    ObjectStatus { reference: reference.to_string(), events, ..ObjectStatus::default() }
 }
 
 fn render(report: &Report, files: usize, paint: Paint) -> String {
@@ -140,10 +151,18 @@ fn render(report: &Report, files: usize, paint: Paint) -> String {
         out.push('\n');
     }
     out.push_str(&table::objects(&report.objects, paint));
-    let count = |wanted: Verdict| report.objects.iter().filter(|o| o.verdict() == wanted).count();
+    if !report.unused.is_empty() {
+        out.push_str(&format!("\n{}\n", paint.strong("KINDS THAT ARE NOT READ")));
+    }
+    for (kind, files) in &report.unused {
+        let files: Vec<String> = files.iter().map(|file| clean(file)).collect();
+        out.push_str(&format!("  {}: {}\n", clean(kind), files.join(", ")));
+    }
+    let count = |wanted: Verdict| report.objects.iter().filter(|o| o.verdict() == wanted && !o.is_not_ours()).count();
     out.push_str(&format!(
-        "\n{files} files: {} accepted, {} degraded, {} refused, {} not read\n",
+        "\nobjects in {files} files: {} accepted, {} not ours, {} degraded, {} refused; {} faults of files\n",
         count(Verdict::Accepted),
+        report.objects.iter().filter(|o| o.is_not_ours()).count(),
         count(Verdict::Degraded),
         count(Verdict::Refused),
         report.files.iter().map(|file| file.findings.len()).sum::<usize>()
@@ -154,7 +173,6 @@ fn render(report: &Report, files: usize, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use translate::manifest::{Content, documents};
 
     const SERVICE: &str =
@@ -188,9 +206,22 @@ mod tests {
         assert!(lines[0].starts_with("0.yaml, document 1 at line 1: not valid YAML at line 1"), "{text}");
         assert!(lines[0].ends_with(" (ManifestInvalid)"), "{text}");
         assert!(lines[1].starts_with("1.yaml, document 2 at line 5: Ingress/a/bad: spec.rules: 7: "), "{text}");
-        assert!(text.contains("\n2 files: 1 accepted, 0 degraded, 0 refused, 2 not read\n"), "{text}");
+        let summary = "\nobjects in 2 files: 1 accepted, 0 not ours, 0 degraded, 0 refused; 2 faults of files\n";
+        assert!(text.ends_with(summary), "{text}");
         assert_eq!(report.files[1].findings[0].object.as_deref(), Some("Ingress/a/bad"));
         assert_eq!(report.objects[0].reference, "Ingress/a/web");
+    }
+
+    #[test]
+    fn what_nobody_here_serves_is_said_and_is_no_fault() {
+        let other = INGRESS.replace("ingressClassName: nginx", "ingressClassName: another");
+        let report =
+            examine_texts(&[SERVICE, &other, "apiVersion: networking.k8s.io/v1\nkind: Ingres\nmetadata: {name: p}\n"]);
+        let text = render(&report, 3, Paint::plain());
+        assert!(report.is_good(), "{text}");
+        assert!(text.contains("Ingress/a/web  not ours         NotOurs: its class is none of ours"), "{text}");
+        assert!(text.contains("\nKINDS THAT ARE NOT READ\n  Ingres: 2.yaml\n"), "{text}");
+        assert!(text.contains(" 0 accepted, 1 not ours, "), "{text}");
     }
 
     #[test]

@@ -70,6 +70,21 @@ pub struct ObjectStatus {
     /// What a live controller says of how much is served: `full`, `partly`, `refused` or `not ours`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub served: String,
+    /// On how many agents it is live; absent when nothing of it could be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub liveness: Option<LivenessStatus>,
+}
+
+/// On how many agents an object is live.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct LivenessStatus {
+    /// On so many.
+    pub live: usize,
+    /// Of so many.
+    pub of: usize,
+    /// The agents that it is not live on yet.
+    pub lagging: Vec<String>,
 }
 
 /// One condition.
@@ -112,6 +127,9 @@ pub struct BackendStatus {
     /// The addresses that may get traffic now.
     pub endpoints: Vec<String>,
 }
+
+/// What `served` says of an object of another controller.
+pub const NOT_OURS: &str = "not ours";
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,6 +178,16 @@ impl ObjectStatus {
         }
     }
 
+    /// The verdict in one word for people, who want to know too that nobody asked us to serve the object.
+    pub fn word(&self) -> &'static str {
+        if self.is_not_ours() { NOT_OURS } else { self.verdict().word() }
+    }
+
+    /// Whether it belongs to another controller, or to none.
+    pub fn is_not_ours(&self) -> bool {
+        self.served == NOT_OURS && self.verdict() == Verdict::Accepted
+    }
+
     /// Why it is not simply accepted: reason and message, each pair once, the worst first.
     pub fn reasons(&self) -> Vec<(String, String)> {
         let mut out: Vec<(String, String)> = Vec::new();
@@ -176,6 +204,13 @@ impl ObjectStatus {
             if !out.contains(&pair) {
                 out.push(pair);
             }
+        }
+        if let Some(late) = self.liveness.as_ref().filter(|liveness| liveness.live < liveness.of) {
+            out.push(("Lagging".to_owned(), format!("not yet live on {}", late.lagging.join(", "))));
+        }
+        if self.is_not_ours() {
+            let message = "its class is none of ours, so another controller or nobody serves it";
+            out.push(("NotOurs".to_owned(), message.to_owned()));
         }
         out
     }

@@ -27,6 +27,13 @@ impl fmt::Display for NamespacedName {
     }
 }
 
+/// The creation time of an object that has none: the end of the year 9999.
+pub const NO_TIME: i64 = 253_402_300_799;
+
+fn no_time() -> i64 {
+    NO_TIME
+}
+
 /// What every object carries (`metadata`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,8 +47,9 @@ pub struct ObjectMeta {
     /// The UID; empty without an API server.
     #[serde(default, deserialize_with = "or_default")]
     pub uid: String,
-    /// When it was created, in seconds since 1970. Objects without a time are equally old, and older than all others.
-    #[serde(default, deserialize_with = "timestamp")]
+    /// When it was created, in seconds since 1970. Objects without a time ([`NO_TIME`]) are equally old, and younger than all
+    /// others: an API server gives a new object the time at which it came.
+    #[serde(default = "no_time", deserialize_with = "timestamp")]
     pub creation_timestamp: i64,
     /// The generation of its spec; 0 without an API server.
     #[serde(default, deserialize_with = "or_default")]
@@ -71,7 +79,7 @@ where
 }
 
 fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
-    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(0) };
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(NO_TIME) };
     parse_timestamp(&text).ok_or_else(|| serde::de::Error::custom("not a time as in RFC 3339"))
 }
 
@@ -126,7 +134,7 @@ pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_timestamp;
+    use super::{NO_TIME, parse_timestamp};
 
     #[test]
     fn times_are_seconds_since_1970() {
@@ -134,6 +142,7 @@ mod tests {
         assert_eq!(parse_timestamp("2024-02-29T12:30:15Z"), Some(1_709_209_815));
         assert_eq!(parse_timestamp("2024-02-29T13:30:15.25+01:00"), Some(1_709_209_815));
         assert_eq!(parse_timestamp("1969-12-31T23:59:59Z"), Some(-1));
+        assert_eq!(parse_timestamp("9999-12-31T23:59:59Z"), Some(NO_TIME), "no time is younger than all of them");
     }
 
     #[test]

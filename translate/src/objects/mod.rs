@@ -18,7 +18,7 @@ pub use ingress::{
     Backend, ClassParameters, HttpPath, HttpRule, Ingress, IngressClass, IngressClassSpec, IngressSpec, IngressTls,
     PortRef, ResourceBackend, Rule, ServiceBackend,
 };
-pub use meta::{NamespacedName, ObjectMeta};
+pub use meta::{NO_TIME, NamespacedName, ObjectMeta};
 pub use secret::{ConfigMap, Namespace, Secret, SecretBytes};
 pub use service::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IntOrString, Service, ServicePort,
