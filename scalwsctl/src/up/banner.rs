@@ -26,11 +26,11 @@ struct Row {
     backend: String,
 }
 
-/// Writes it to stdout.
-pub async fn print(plan: &Plan) {
+/// Writes it to stdout. `unwell` tells in words how much is not served as it stands in the folder.
+pub async fn print(plan: &Plan, unwell: Option<&str>) {
     let folder = plan.manifests.clone();
     let rows = tokio::task::spawn_blocking(move || rows(&folder)).await.ok().flatten();
-    output::answer(&banner(plan, rows.as_deref()));
+    output::answer(&banner(plan, rows.as_deref(), unwell));
 }
 
 /// The rows of every Ingress that the controller would read; nothing when there are too many files.
@@ -46,7 +46,7 @@ fn rows(folder: &Path) -> Option<Vec<Row>> {
     Some(ingresses.flat_map(rows_of).collect())
 }
 
-fn banner(plan: &Plan, rows: Option<&[Row]>) -> String {
+fn banner(plan: &Plan, rows: Option<&[Row]>, unwell: Option<&str>) -> String {
     let mut out = format!(
         "\nLive: {} served by {} on port {} (HTTP) and {} (HTTPS), all addresses.\n",
         plan.manifests.display(),
@@ -54,6 +54,9 @@ fn banner(plan: &Plan, rows: Option<&[Row]>) -> String {
         plan.http,
         plan.https
     );
+    if let Some(unwell) = unwell {
+        out.push_str(&format!("\nNot all is well: {unwell}. The status says which and why.\n"));
+    }
     match rows {
         None => out.push_str("\n(More files than are listed here.)\n"),
         Some([]) => {
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn it_says_what_is_served_where_and_three_requests() {
         let rows = rows_of(&ingress("/x"));
-        let text = banner(&plan(), Some(&rows));
+        let text = banner(&plan(), Some(&rows), None);
         for wanted in [
             "https://a.example.com:8443/x  ->  shop/web:80  (shop/web)",
             "http://*.example.org/",
@@ -245,6 +248,8 @@ mod tests {
 
     #[test]
     fn an_empty_folder_says_so() {
-        assert!(banner(&plan(), Some(&[])).contains("no Ingress"));
+        assert!(banner(&plan(), Some(&[]), None).contains("no Ingress"));
+        let unwell = banner(&plan(), Some(&[]), Some("1 refused, 0 degraded"));
+        assert!(unwell.contains("Not all is well: 1 refused, 0 degraded."), "{unwell}");
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 
 use super::banner;
 use super::plan::Plan;
 use crate::client;
+use crate::commands::verdict::{Document, Verdict};
+use crate::state::UpFile;
 
 /// How long to wait before it is said who lags.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,7 +22,8 @@ pub async fn announce(plan: Plan) {
     loop {
         let text = match client::wait_once(&plan.state, &up, PATIENCE).await {
             Ok((StatusCode::OK, answer)) if answer.live => {
-                banner::print(&plan).await;
+                let unwell = unwell(&plan, &up).await;
+                banner::print(&plan, unwell.as_deref()).await;
                 return;
             }
             Ok((StatusCode::CONFLICT, answer)) => {
@@ -40,4 +43,13 @@ pub async fn announce(plan: Plan) {
         }
         tokio::time::sleep(RETRY).await;
     }
+}
+
+/// How many objects are not well, in words. None when all are, or when the controller does not say.
+async fn unwell(plan: &Plan, up: &UpFile) -> Option<String> {
+    let reply = client::call(&plan.state, up, Method::GET, "/v1/status", Vec::new()).await.ok()?;
+    let document: Document = serde_json::from_slice(&reply.body).ok()?;
+    let count = |wanted: Verdict| document.objects.iter().filter(|object| object.verdict() == wanted).count();
+    let (refused, degraded) = (count(Verdict::Refused), count(Verdict::Degraded));
+    (refused + degraded > 0).then(|| format!("{refused} refused, {degraded} degraded"))
 }
