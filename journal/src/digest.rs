@@ -344,7 +344,9 @@ mod tests {
         // With few and with many leaves in a bucket, settled and not, and with changes before, among and behind them.
         for (there, settled) in [(0, true), (10, true), (10, false), (3000, true), (3000, false)] {
             let mut tree = Tree::default();
-            (0..there).for_each(|n| drop(tree.insert(key(2 * n), leaf_of(n))));
+            for n in 0..there {
+                tree.insert(key(2 * n), leaf_of(n));
+            }
             if settled {
                 tree.root();
             }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use push::Version;
+use push::server_session::CRASHED;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::hub::Hub;
 use crate::pipeline::{Scan, Target, WorkerHandle};
-use crate::report::{Agent, Report};
+use crate::report::{Agent, Refusal, Report};
 
 /// The longest wait, in milliseconds.
 const LONGEST_MS: u64 = 3_600_000;
@@ -94,7 +96,7 @@ fn lagging(report: &Report, targets: &[Target], request: &WaitRequest) -> Vec<La
             if !asked || (request.agents.is_empty() && !agent.connected) {
                 continue;
             }
-            match lacks(agent, target) {
+            match lacks(agent, target, fleet.version) {
                 Some(why) => lagging.push(Lagging { agent: name.clone(), why }),
                 None => there += 1,
             }
@@ -111,13 +113,17 @@ fn lagging(report: &Report, targets: &[Target], request: &WaitRequest) -> Vec<La
     lagging
 }
 
-/// What an agent lacks of a target.
-fn lacks(agent: &Agent, target: &Target) -> Option<String> {
+/// What an agent lacks of a target, while `published` is what its fleet should have.
+fn lacks(agent: &Agent, target: &Target, published: Version) -> Option<String> {
     if !agent.connected {
         return Some("it is not connected".to_owned());
     }
-    let refused_for_good =
-        agent.refused.as_ref().is_some_and(|refusal| !refusal.transient && refusal.version >= target.version);
+    // What killed a proxy is taken out at once, so what was refused for it is followed by what need not be.
+    let is_mended = |refusal: &Refusal| refusal.code == CRASHED && refusal.version < published;
+    let refused_for_good = agent
+        .refused
+        .as_ref()
+        .is_some_and(|refusal| !refusal.transient && refusal.version >= target.version && !is_mended(refusal));
     let applied = agent.applied.unwrap_or_default();
     if applied < target.version && !refused_for_good {
         let refusal = agent.refused.as_ref().map_or(String::new(), |r| format!(" (refused: {})", r.message));
@@ -132,7 +138,6 @@ fn lacks(agent: &Agent, target: &Target) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use push::Version;
     use translate::FleetName;
 
     fn target() -> Target {
@@ -145,8 +150,8 @@ mod tests {
 
     #[test]
     fn an_agent_with_the_target_or_later_lacks_nothing() {
-        assert_eq!(lacks(&live(), &target()), None);
-        assert_eq!(lacks(&Agent { applied: Some(Version::new(4, 1)), ..live() }, &target()), None);
+        assert_eq!(lacks(&live(), &target(), Version::new(3, 7)), None);
+        assert_eq!(lacks(&Agent { applied: Some(Version::new(4, 1)), ..live() }, &target(), Version::new(3, 7)), None);
     }
 
     #[test]
@@ -158,23 +163,38 @@ mod tests {
             (Agent { member_version: 3, ..live() }, "member set"),
         ];
         for (agent, expected) in cases {
-            let why = lacks(&agent, &target()).unwrap();
+            let why = lacks(&agent, &target(), Version::new(3, 7)).unwrap();
             assert!(why.contains(expected), "{why}");
         }
     }
 
     #[test]
     fn a_refusal_for_good_ends_the_wait_and_a_transient_one_does_not() {
-        let refusal = |transient| crate::report::Refusal {
+        let refusal = |transient| Refusal {
             version: Version::new(3, 7),
             code: "broken".to_owned(),
             message: "broken tree".to_owned(),
             transient,
         };
         let agent = Agent { applied: Some(Version::new(3, 6)), refused: Some(refusal(false)), ..live() };
-        assert_eq!(lacks(&agent, &target()), None);
+        assert_eq!(lacks(&agent, &target(), Version::new(3, 7)), None);
         let agent = Agent { refused: Some(refusal(true)), ..agent };
-        assert!(lacks(&agent, &target()).unwrap().contains("broken tree"));
+        assert!(lacks(&agent, &target(), Version::new(3, 7)).unwrap().contains("broken tree"));
+    }
+
+    #[test]
+    fn what_killed_a_proxy_is_waited_for_until_it_is_taken_out() {
+        let refusal = Refusal {
+            version: Version::new(3, 7),
+            code: CRASHED.to_owned(),
+            message: "it died".to_owned(),
+            transient: false,
+        };
+        let agent = Agent { applied: Some(Version::new(3, 6)), refused: Some(refusal), ..live() };
+        assert!(lacks(&agent, &target(), Version::new(3, 8)).unwrap().contains("it died"));
+        assert_eq!(lacks(&agent, &target(), Version::new(3, 7)), None, "nothing better is on its way");
+        let agent = Agent { applied: Some(Version::new(3, 8)), ..agent };
+        assert_eq!(lacks(&agent, &target(), Version::new(3, 8)), None);
     }
 
     #[test]
@@ -185,7 +205,7 @@ mod tests {
             message: "m".to_owned(),
         };
         let with = |code: &str| Agent { not_live: [("listener/tcp/80".to_owned(), entry(code))].into(), ..live() };
-        assert!(lacks(&with("port_taken"), &target()).unwrap().contains("not open"));
-        assert_eq!(lacks(&with("unsupported"), &target()), None);
+        assert!(lacks(&with("port_taken"), &target(), Version::new(3, 7)).unwrap().contains("not open"));
+        assert_eq!(lacks(&with("unsupported"), &target(), Version::new(3, 7)), None);
     }
 }
