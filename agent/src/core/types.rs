@@ -290,7 +290,7 @@ impl Report {
 /// Codes of [`Report::Refused`] and [`Report::MembersRefused`].
 pub mod refusals {
     /// `scalwsd` died on it. Never transient.
-    pub const CRASHED: &str = "crashed";
+    pub const CRASHED: &str = push::server_session::CRASHED;
     /// `scalwsd` ended more than once while it loaded it, and no resource of it can be blamed for that. Transient.
     pub const DIED: &str = "died";
     /// `scalwsd` cannot use the whole.
