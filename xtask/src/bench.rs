@@ -17,8 +17,10 @@ enum What {
     Push,
     /// A fleet that loses its controller, a cold start, and a proxy that comes back
     Fleet,
-    /// Memory, CPU while little happens, and what one change allocates
+    /// Memory, and CPU while little happens
     Footprint,
+    /// Instructions, allocations and CPU time of a single change, stage by stage
+    Counts,
 }
 
 #[derive(Args)]
@@ -36,8 +38,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Push => "push",
         What::Fleet => "fleet",
         What::Footprint => "footprint",
+        What::Counts => "counts",
     };
-    if name != "translate" {
+    if !matches!(options.what, What::Translate | What::Counts) {
         // The bench starts the shipped binaries.
         up::build_release()?;
     }

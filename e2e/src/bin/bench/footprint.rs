@@ -1,17 +1,15 @@
-//! `bench footprint`: memory of controller, agent and proxy, CPU while little happens, and what one change allocates.
+//! `bench footprint`: memory of controller, agent and proxy, and CPU while little happens.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use e2e::swarm::usage::{self, Cpu};
 
 use crate::fleet;
 use crate::plot::{Plot, Series};
 use crate::push::{LIMIT, System, median, point};
-use crate::single;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
@@ -23,14 +21,12 @@ enum Part {
     Proxy,
     /// CPU time while nothing and while little happens
     Idle,
-    /// Instructions and allocations of a single change, counted by valgrind
-    Single,
 }
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// What is measured
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "controller,agents,proxy,idle,single")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "controller,agents,proxy,idle")]
     parts: Vec<Part>,
     /// Numbers of routes of the controller's part
     #[arg(long, value_delimiter = ',', default_value = "1000,5000,50000")]
@@ -47,9 +43,6 @@ pub(crate) struct Options {
     /// How long the idle part looks, in seconds, twice in each round
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Numbers of routes of the single change
-    #[arg(long, value_delimiter = ',', default_value = "1000,50000")]
-    single: Vec<usize>,
     /// Rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -64,7 +57,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &mut Options) -> Result<()> {
     if options.short {
         (options.routes, options.agents, options.proxy, options.idle) = (vec![50], vec![20], vec![50], 50);
-        (options.seconds, options.single, options.rounds) = (1, Vec::new(), 1);
+        (options.seconds, options.rounds) = (1, 1);
     }
     usage::raise_descriptors();
     println!("load {}, {} processors", usage::load(), usage::processors());
@@ -74,7 +67,6 @@ pub(crate) fn run(options: &mut Options) -> Result<()> {
             Part::Agents => agents(options)?,
             Part::Proxy => proxy(options)?,
             Part::Idle => idle(options)?,
-            Part::Single => single::table(&options.single)?,
         }
     }
     println!("load {}", usage::load());
@@ -215,16 +207,4 @@ fn micro_cores(before: &Cpu, pid: u32, began: Instant) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a few cores")]
     let millionths = (share * 1e6) as u64;
     millionths
-}
-
-/// Runs this program under a tool of valgrind and gives the number that follows a word in what it says.
-pub(crate) fn counted(tool: &[&str], arguments: &[String], word: &str) -> Result<Option<u64>> {
-    let mut command = Command::new("valgrind");
-    command.args(tool).arg(std::env::current_exe()?).args(arguments);
-    let Ok(output) = command.output() else { return Ok(None) };
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = text.lines().find_map(|line| line.split_once(word)).map(|(_, rest)| rest.trim_start());
-    let digits = line.map(|rest| rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',').filter(|c| *c != ','));
-    let digits: String = digits.with_context(|| format!("valgrind said: {text}"))?.collect();
-    Ok(Some(digits.parse()?))
 }

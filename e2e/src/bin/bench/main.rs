@@ -1,6 +1,7 @@
 //! The measurements of docs/performance.md, which `cargo xtask bench` runs.
 #![allow(clippy::print_stdout, reason = "a bench prints its table")]
 
+mod counts;
 mod fleet;
 mod footprint;
 mod handshake;
@@ -9,7 +10,6 @@ mod push;
 mod push_churn;
 mod push_naive;
 mod route;
-mod single;
 mod stats;
 mod translation;
 
@@ -32,11 +32,13 @@ enum What {
     Push(push::Options),
     /// A fleet that loses its controller, a cold start, and a proxy that comes back
     Fleet(fleet::Options),
-    /// Memory, CPU while little happens, and what one change allocates
+    /// Memory, and CPU while little happens
     Footprint(footprint::Options),
-    /// What `footprint` counts
-    #[command(hide = true, name = single::VERB)]
-    Single(single::Options),
+    /// Instructions, allocations and CPU time of a single change, stage by stage
+    Counts(counts::Options),
+    /// What `counts` looks at
+    #[command(hide = true, name = counts::VERB)]
+    Single(counts::Single),
     /// The server that `push` compares with
     #[command(hide = true, name = push_naive::VERB)]
     Naive {
@@ -52,7 +54,8 @@ fn main() -> anyhow::Result<()> {
         What::Push(mut options) => push::run(&mut options),
         What::Fleet(mut options) => fleet::run(&mut options),
         What::Footprint(mut options) => footprint::run(&mut options),
-        What::Single(options) => single::run(&options),
+        What::Counts(mut options) => counts::run(&mut options),
+        What::Single(options) => counts::single(&options),
         What::Naive { manifests } => e2e::swarm::naive::serve(&manifests),
     }
 }

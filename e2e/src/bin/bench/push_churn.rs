@@ -13,6 +13,7 @@ use crate::push::{System, ms, point};
 use crate::stats::millis;
 
 #[derive(Args)]
+#[group(id = "churn")]
 pub(crate) struct Options {
     /// Numbers of agents in the churn part
     #[arg(long, value_delimiter = ',', default_value = "100,1000")]
