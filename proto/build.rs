@@ -7,7 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = std::path::Path::new(&std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(descriptors, prost::Message::encode_to_vec(&files))?;
     // These can hold key bytes or a token; `src/redacted.rs` prints them without.
-    let secret = ["Chunk", "Blob", "EnrollRequest"].map(|message| format!(".scalws.push.v1.{message}"));
+    let secret = ["Begin", "Chunk", "Blob", "EnrollRequest"].map(|message| format!(".scalws.push.v1.{message}"));
     tonic_prost_build::configure().bytes(".").skip_debug(secret).compile_fds(files)?;
     Ok(())
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use journal::admin::NotLive;
 use journal::members::MemberSet;
 use journal::{Digest, digest};
-use push::Version;
 use push::agent_session::{Holdings, MembersChange};
+use push::{Prefix, Version};
 use world::{Death, Wanted, World, resource, root_of};
 
 /// Five wanted states with keys that come and go, and member sets between them.
@@ -224,7 +224,7 @@ fn a_configuration_that_kills_scalwsd_is_not_laid_at_a_member_set() {
     // Both calls are under way when scalwsd dies, twice.
     let set = MemberSet::new("ns/svc:80/tcp", vec!["10.0.0.1:80".into()]);
     let change = MembersChange::Full(vec!["10.0.0.1:80".into()]);
-    let change = MemberChange { seq: 1, set: "ns/svc:80/tcp".into(), change, digest: set.digest };
+    let change = MemberChange { seq: 1, set: "ns/svc:80/tcp".into(), change, digest: Prefix::of(&set.digest) };
     let mut said = world.core.step(Input::Transfer(Box::new(transfer)));
     said.extend(world.core.step(Input::Members(change)));
     for start in ["x", "y", "z"] {
@@ -475,8 +475,9 @@ fn a_delta_of_members_is_patched_put_on_conflict_and_asked_for_anew_on_an_unknow
     let base = MemberSet::new("ns/svc:80/tcp", vec!["10.0.0.1:80".into()]);
     let next = MemberSet::new("ns/svc:80/tcp", vec!["10.0.0.1:80".into(), "10.0.0.2:80".into()]);
     let delta = |seq, base: Digest, digest: Digest| {
-        let change = MembersChange::Delta { base, add: vec!["10.0.0.2:80".into()], remove: Vec::new() };
-        Input::Members(MemberChange { seq, set: "ns/svc:80/tcp".into(), change, digest })
+        let change =
+            MembersChange::Delta { base: Prefix::of(&base), add: vec!["10.0.0.2:80".into()], remove: Vec::new() };
+        Input::Members(MemberChange { seq, set: "ns/svc:80/tcp".into(), change, digest: Prefix::of(&digest) })
     };
     // scalwsd lost the set: the patch conflicts and the whole set is put.
     world.scalwsd.sets.clear();
@@ -492,7 +493,7 @@ fn a_delta_of_members_is_patched_put_on_conflict_and_asked_for_anew_on_an_unknow
         seq: 4,
         set: "ns/svc:80/tcp".into(),
         change: MembersChange::Drop,
-        digest: Digest([0; 32]),
+        digest: Prefix::of(&Digest([0; 32])),
     }));
     world.assert_in_step();
     assert_eq!(world.core.member_sets().count(), 0);

@@ -1,19 +1,19 @@
 //! Agents that refuse, hang, do not read, flood or lie: the others do not notice, and each costs bounded memory.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::process::SOON;
 use e2e::shop::ingress;
+use e2e::swarm::held::Held;
 use e2e::traffic::plane::{Plane, resident};
 use e2e::traffic::scene::scaled;
-use journal::{Digest, MemberTree, Tree};
+use journal::Digest;
 use proto::v1::AgentMessage;
 use proto::v1::agent_message::Message;
 use push::Version;
-use push::agent_session::{AgentSession, Effect, HelloFacts, Holdings, Input, MembersChange, Timings, Transfer};
+use push::agent_session::{AgentSession, Effect, HelloFacts, Input, Timings, Transfer};
 use push::grpc::client::Link;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -40,60 +40,6 @@ enum Manner {
     Floods,
     /// Says that it applied what it did not, and that it holds other things.
     Lies,
-}
-
-/// What an agent holds.
-#[derive(Default)]
-struct Held {
-    tree: Tree,
-    members: MemberTree,
-    sets: BTreeMap<Arc<str>, Vec<Arc<str>>>,
-}
-
-impl Holdings for Held {
-    fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    fn members(&self) -> &MemberTree {
-        &self.members
-    }
-
-    fn has_secret(&self, _: &Digest) -> bool {
-        false
-    }
-}
-
-impl Held {
-    fn apply(&mut self, transfer: Transfer) {
-        for key in &transfer.removes {
-            self.tree.remove(key);
-        }
-        for put in transfer.puts {
-            self.tree.insert(put.key, put.leaf);
-        }
-    }
-
-    fn change(&mut self, set: &Arc<str>, change: MembersChange) {
-        let members = match change {
-            MembersChange::Full(members) => members,
-            MembersChange::Delta { add, remove, .. } => {
-                let mut members = self.sets.get(set).cloned().unwrap_or_default();
-                members.retain(|member| !remove.contains(member));
-                members.extend(add);
-                members.sort_unstable();
-                members
-            }
-            MembersChange::Drop => {
-                self.members.remove(set);
-                self.sets.remove(set);
-                return;
-            }
-        };
-        let digest = journal::digest::members(set, members.iter().map(|member| &**member));
-        self.members.insert(Arc::clone(set), digest);
-        self.sets.insert(Arc::clone(set), members);
-    }
 }
 
 /// One agent; it ends when it is dropped.
@@ -141,9 +87,11 @@ async fn converse(mut link: Link, manner: Manner, told: watch::Sender<Vec<Arc<st
                         inputs.extend(verdict(&mut held, manner, version, root, Some(*transfer)));
                     }
                     Effect::Adopt { version, root } => inputs.extend(verdict(&mut held, manner, version, root, None)),
-                    Effect::Members { seq, set, change, .. } => {
-                        held.change(&set, change);
-                        let all = held.sets.values().flatten().cloned().collect();
+                    Effect::Members { seq, set, change, digest } => {
+                        if !held.change(&set, &change, digest) {
+                            inputs.push(Input::MembersBaseUnknown { set });
+                        }
+                        let all = held.sets.values().flat_map(|set| set.members.iter().cloned()).collect();
                         let _ = told.send(all);
                         inputs.insert(0, Input::MembersApplied { seq, root: held.members.root() });
                     }

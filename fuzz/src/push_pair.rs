@@ -10,10 +10,10 @@ use journal::members::MemberSet;
 use journal::{Digest, Key, MemberTree, Tree};
 use prost::Message;
 use proto::v1::{AgentMessage, ControllerMessage};
-use push::Version;
 use push::agent_session::{AgentSession, Close, Effect, HelloFacts, Holdings, Input as AgentInput, MembersChange};
 use push::fleet::{Fleet, FleetChange, Item};
 use push::server_session::{Agent, Event, Input, Role, ServerSession};
+use push::{Prefix, Version};
 
 /// Steps that an input may make.
 const STEPS_MAX: usize = 300;
@@ -24,6 +24,7 @@ const ROUNDS_MAX: usize = 120;
 #[derive(Default)]
 struct Volume {
     tree: Tree,
+    bodies: BTreeMap<Key, Bytes>,
     members: MemberTree,
     sets: BTreeMap<Arc<str>, MemberSet>,
     applied: Option<Version>,
@@ -39,6 +40,9 @@ impl Holdings for Volume {
     }
     fn has_secret(&self, _: &Digest) -> bool {
         false
+    }
+    fn body(&self, key: &Key) -> Option<Bytes> {
+        self.bodies.get(key).cloned()
     }
 }
 
@@ -160,6 +164,7 @@ impl Pair {
                     for put in &transfer.puts {
                         assert_eq!(put.leaf, leaf(&put.key, &put.body));
                         self.volume.tree.insert(put.key.clone(), put.leaf);
+                        self.volume.bodies.insert(put.key.clone(), put.body.clone());
                     }
                     transfer.removes.iter().for_each(|key| _ = self.volume.tree.remove(key));
                     Some(self.applied(transfer.version, transfer.root))
@@ -196,26 +201,15 @@ impl Pair {
     }
 
     /// Whether base and result were right.
-    fn change_members(&mut self, name: &Arc<str>, change: MembersChange, want: Digest) -> bool {
-        let held = self.volume.sets.get(name);
-        let set = match change {
-            MembersChange::Full(members) => MemberSet::new(name, members),
-            MembersChange::Delta { base, add, remove } => {
-                let empty = MemberSet::new(name, Vec::new());
-                let held_digest = held.map_or(empty.digest, |set| set.digest);
-                if held_digest != base {
-                    return false;
-                }
-                held.unwrap_or(&empty).changed(name, &add, &remove)
-            }
-            MembersChange::Drop => {
-                self.volume.sets.remove(name);
-                self.volume.members.remove(name);
-                return true;
-            }
-        };
+    fn change_members(&mut self, name: &Arc<str>, change: MembersChange, want: Prefix) -> bool {
+        if change == MembersChange::Drop {
+            self.volume.sets.remove(name);
+            self.volume.members.remove(name);
+            return true;
+        }
+        let Some(set) = change.result(name, self.volume.sets.get(name)) else { return false };
         assert_eq!(set.digest, digest::members(name, set.members.iter().map(|member| &**member)));
-        if set.digest != want {
+        if !want.fits(&set.digest) {
             return false;
         }
         self.volume.members.insert(Arc::clone(name), set.digest);

@@ -20,6 +20,7 @@ fn messages_are_encoded_as_they_always_were() {
         member_seq: 7,
         replaced_buckets: Bytes::from_static(&[1, 255]),
         transfer: 2,
+        whole: Some(Bytes::from_static(b"w")),
     });
     let members = controller_message::Message::Members(Members {
         epoch: 3,
@@ -29,7 +30,7 @@ fn messages_are_encoded_as_they_always_were() {
         content: Some(members::Content::Delta(MembersDelta {
             base: Bytes::from_static(b"b"),
             add: vec!["a".to_owned()],
-            remove: vec!["r".to_owned()],
+            remove: vec![1, 300],
         })),
         digest: Bytes::from_static(b"d"),
     });
@@ -38,6 +39,16 @@ fn messages_are_encoded_as_they_always_were() {
             kind: "k".to_owned(),
             name: "n".to_owned(),
             body: Bytes::from_static(b"{}"),
+            secrets: vec![Bytes::from_static(b"s")],
+        })),
+    };
+    let patch = Change {
+        change: Some(change::Change::Patch(Patch {
+            kind: "k".to_owned(),
+            name: "n".to_owned(),
+            head: 3,
+            tail: 4,
+            middle: Bytes::from_static(b"m"),
             secrets: vec![Bytes::from_static(b"s")],
         })),
     };
@@ -66,6 +77,7 @@ fn messages_are_encoded_as_they_always_were() {
         ("Begin", down(begin)),
         ("Members", down(members)),
         ("Put", hex(&put.encode_to_vec())),
+        ("Patch", hex(&patch.encode_to_vec())),
         ("Hello", up(hello)),
         ("Applied", up(applied)),
     ];
@@ -92,9 +104,11 @@ fn no_secret_is_printed() {
     let chunk = ControllerMessage {
         message: Some(controller_message::Message::Chunk(Chunk { transfer: 1, data: key.clone(), offset: 0 })),
     };
+    let begin = controller_message::Message::Begin(Begin { whole: Some(key.clone()), ..Begin::default() });
+    let begin = ControllerMessage { message: Some(begin) };
     let blob = Change { change: Some(change::Change::Blob(Blob { digest: Bytes::new(), data: key })) };
     let request = EnrollRequest { csr: Bytes::new(), token: "PRIVATE".to_owned() };
-    for text in [format!("{chunk:?}"), format!("{blob:?}"), format!("{request:?}")] {
+    for text in [format!("{begin:?}"), format!("{chunk:?}"), format!("{blob:?}"), format!("{request:?}")] {
         assert!(!text.contains("PRIVATE") && !text.contains("80, 82"), "{text}");
     }
 }

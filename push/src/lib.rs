@@ -8,10 +8,12 @@ pub mod fleet;
 pub mod grpc;
 pub mod identity;
 pub mod limits;
+mod prefix;
 mod secret;
 pub mod server_session;
 mod version;
 mod wire;
 
+pub use prefix::Prefix;
 pub use secret::Secret;
 pub use version::Version;

@@ -5,6 +5,7 @@ use journal::Digest;
 use journal::admin::NotLive;
 use proto::v1::{self, AgentMessage, ControllerMessage, agent_message, controller_message};
 
+use crate::Prefix;
 use crate::limits;
 
 /// A peer broke the protocol; what it did.
@@ -54,6 +55,11 @@ pub(crate) fn cut(mut text: String, longest: usize) -> String {
 /// A digest as it travels.
 pub(crate) fn raw(digest: &Digest) -> Bytes {
     Bytes::copy_from_slice(&digest.0)
+}
+
+/// The beginning of a digest as it travels.
+pub(crate) fn beginning(digest: &Digest) -> Bytes {
+    Bytes::copy_from_slice(Prefix::of(digest).bytes())
 }
 
 /// Digests one after the other.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::digest::{leaf, members};
+use journal::members::MemberSet;
 use journal::{Digest, Key, MemberTree, Tree};
 use model::Volume;
 use prost::Message;
@@ -14,8 +15,8 @@ use proto::v1::agent_message::Message as Up;
 use proto::v1::controller_message::Message as Down;
 use proto::v1::{
     Abort, Begin, Blob, Change, Chunk, Commit, ControllerMessage, Drop, Heartbeat, Members, MembersDelta, MembersFull,
-    NotLeader, Put, Remove, SendBuckets, SendMemberSets, Standby, Superseded, Target, Unsupported, Unsure, Welcome,
-    change,
+    NotLeader, Patch, Put, Remove, SendBuckets, SendMemberSets, Standby, Superseded, Target, Unsupported, Unsure,
+    Welcome, change,
 };
 use push::agent_session::{AgentSession, Close, Effect, Input, MembersChange, Transfer};
 use push::{Secret, Version, limits};
@@ -29,6 +30,10 @@ struct Talk {
 
 fn raw(digest: Digest) -> Bytes {
     Bytes::copy_from_slice(&digest.0)
+}
+
+fn beginning(digest: Digest) -> Bytes {
+    raw(digest).slice(..16)
 }
 
 fn put(name: &str, body: &str, secrets: &[Digest]) -> Change {
@@ -60,7 +65,7 @@ fn after(tree: &Tree, changes: &[Change]) -> Digest {
             change::Change::Remove(remove) => {
                 tree.remove(&Key::new(&remove.kind, &remove.name));
             }
-            change::Change::Blob(_) => {}
+            change::Change::Patch(_) | change::Change::Blob(_) => {}
         }
     }
     tree.root()
@@ -141,7 +146,7 @@ impl Talk {
     fn begin(&self, generation: u64, changes: &[Change]) -> Begin {
         Begin {
             version: Some(Version::new(5, generation).to_wire()),
-            base_root: raw(after(&self.volume.tree, &[])),
+            base_root: beginning(after(&self.volume.tree, &[])),
             root: raw(after(&self.volume.tree, changes)),
             bytes: encoded(changes).len() as u64,
             transfer: self.transfers + 1,
@@ -208,7 +213,7 @@ fn a_difference_is_applied_and_answered_after_the_agent_said_so() {
 fn a_difference_on_another_base_is_answered_with_all_bucket_digests() {
     let mut talk = Talk::new();
     let changes = [put("b", "1", &[])];
-    let begin = Begin { base_root: raw(Digest::of(b"other")), ..talk.begin(2, &changes) };
+    let begin = Begin { base_root: beginning(Digest::of(b"other")), ..talk.begin(2, &changes) };
     let effects = talk.transfer(begin, &changes);
     let said = sent(&effects);
     let [Up::Resync(resync)] = &said[..] else { panic!("{effects:?}") };
@@ -398,7 +403,7 @@ fn a_higher_epoch_is_recorded_before_anything_of_it_is_done() {
         seq: 1,
         set_name: "s".to_owned(),
         content: Some(proto::v1::members::Content::Full(MembersFull::default())),
-        digest: raw(members("s", [])),
+        digest: beginning(members("s", [])),
         ..Members::default()
     };
     let effects = talk.hear(Down::Members(message));
@@ -415,7 +420,7 @@ fn a_duplicate_delivery_gives_the_same_answer() {
     let first = format!("{:?}", sent(&effects));
     // The controller lost the answer and begins again from the old base.
     let begin = Begin {
-        base_root: raw(transfer.base_root),
+        base_root: beginning(transfer.base_root),
         root: raw(transfer.root),
         bytes: 0,
         transfer: 2,
@@ -437,7 +442,7 @@ fn one_application_at_a_time_and_the_next_waits() {
     let key = Key::new("fragment", "b");
     tree.insert(key.clone(), leaf(&key, b"1"));
     let root = after(&tree, &changes);
-    let begin = Begin { base_root: raw(first.root), root: raw(root), ..talk.begin(3, &changes) };
+    let begin = Begin { base_root: beginning(first.root), root: raw(root), ..talk.begin(3, &changes) };
     assert!(talk.transfer(begin, &changes).is_empty());
     assert!(talk.hear(Down::SendBuckets(SendBuckets {})).is_empty(), "digests in the middle of a change say nothing");
     talk.volume.apply(&first);
@@ -454,7 +459,7 @@ fn the_swap_waits_a_second_for_the_members_that_it_names() {
             set_id: seq as u32,
             set_name: format!("s{seq}"),
             content: Some(proto::v1::members::Content::Full(MembersFull { members: vec!["10.0.0.1:80".to_owned()] })),
-            digest: raw(members(&format!("s{seq}"), ["10.0.0.1:80"])),
+            digest: beginning(members(&format!("s{seq}"), ["10.0.0.1:80"])),
         })
     };
     let changes = [put("b", "1", &[])];
@@ -478,7 +483,7 @@ fn member_messages_are_numbered_without_gaps_and_acknowledged_in_order() {
         let content = Some(proto::v1::members::Content::Full(MembersFull { members: vec!["m".to_owned()] }));
         Down::Members(Members { epoch: 5, seq, set_id: id, set_name: name.to_owned(), content, digest })
     };
-    let right = || raw(members("s", ["m"]));
+    let right = || beginning(members("s", ["m"]));
     let mut talk = Talk::new();
     let effects = talk.hear(full(1, 7, "s", right()));
     let [Effect::Members { seq: 1, set, change: MembersChange::Full(_), .. }] = &effects[..] else {
@@ -490,7 +495,7 @@ fn member_messages_are_numbered_without_gaps_and_acknowledged_in_order() {
     let [Effect::Members { seq: 2, set, .. }] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(&**set, "s", "later ones carry the id only");
     // One that cannot be used is refused by itself, and acknowledged after those before it.
-    let effects = talk.hear(full(3, 7, "", raw(Digest::of(b"wrong"))));
+    let effects = talk.hear(full(3, 7, "", beginning(Digest::of(b"wrong"))));
     assert!(matches!(sent(&effects)[..], [Up::MembersRefused(_)]), "{effects:?}");
     let effects = talk.input(Input::MembersApplied { seq: 2, root: Digest::of(b"") });
     let said = sent(&effects);
@@ -501,11 +506,143 @@ fn member_messages_are_numbered_without_gaps_and_acknowledged_in_order() {
 }
 
 #[test]
+fn a_short_transfer_is_one_message_with_every_check_of_a_long_one() {
+    let changes = [put("a", "2", &[])];
+    let whole = Some(encoded(&changes));
+    let mut talk = Talk::new();
+    let begin = Begin { whole: whole.clone(), ..talk.begin(2, &changes) };
+    let effects = talk.hear(Down::Begin(begin.clone()));
+    let [Effect::Apply(transfer)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!((transfer.version, transfer.puts.len()), (Version::new(5, 2), 1));
+    assert!(talk.hear(Down::Begin(begin)).is_empty(), "a second copy");
+
+    let mut talk = Talk::new();
+    let effects = talk.hear(Down::Begin(Begin { whole: Some(Bytes::new()), ..talk.begin(2, &[]) }));
+    assert!(matches!(effects[..], [Effect::Adopt { .. }]), "nothing changes but the version: {effects:?}");
+
+    let mut talk = Talk::new();
+    let base_root = beginning(Digest::of(b"other"));
+    let effects = talk.hear(Down::Begin(Begin { base_root, whole: whole.clone(), ..talk.begin(2, &changes) }));
+    assert!(matches!(sent(&effects)[..], [Up::Resync(_)]), "the base at Begin: {effects:?}");
+
+    let mut talk = Talk::new();
+    let root = raw(Digest::of(b"wrong"));
+    let effects = talk.hear(Down::Begin(Begin { root, whole: whole.clone(), ..talk.begin(2, &changes) }));
+    assert!(matches!(sent(&effects)[..], [Up::Resync(_)]), "the root at Commit: {effects:?}");
+
+    let mut talk = Talk::new();
+    let effects = talk.hear(Down::Begin(Begin { bytes: 100, whole: whole.clone(), ..talk.begin(2, &changes) }));
+    assert_eq!(closed(&effects), Some(&Close::Protocol("a chunk is missing")), "it is shorter than it says");
+
+    let mut talk = Talk::new();
+    let long = Some(Bytes::from(vec![0; limits::CHUNK + 1]));
+    let effects = talk.hear(Down::Begin(Begin { bytes: 300_000, whole: long, ..talk.begin(2, &changes) }));
+    assert_eq!(closed(&effects), Some(&Close::Protocol("a chunk is too long")));
+
+    let mut talk = Talk::new();
+    let mut begin = Begin { whole, ..talk.begin(2, &changes) };
+    begin.base_root = begin.base_root.slice(..8);
+    assert!(closed(&talk.hear(Down::Begin(begin))).is_some(), "half of the beginning of a digest");
+}
+
+#[test]
+fn a_difference_of_a_body_makes_the_body_it_stands_for_or_asks_for_whole_buckets() {
+    let old = "{\"host\":\"a.example\",\"path\":\"/v1\"}";
+    let new = "{\"host\":\"a.example\",\"path\":\"/v22\"}";
+    let middle = || Bytes::from_static(b"22");
+    let patch = |head, tail, middle, secrets: &[Digest]| {
+        let secrets = secrets.iter().map(|digest| raw(*digest)).collect();
+        let (kind, name) = ("fragment".to_owned(), "b".to_owned());
+        Change { change: Some(change::Change::Patch(Patch { kind, name, head, tail, middle, secrets })) }
+    };
+    let holding = || {
+        let mut talk = Talk::new();
+        let key = Key::new("fragment", "b");
+        talk.volume.tree.insert(key.clone(), leaf(&key, old.as_bytes()));
+        talk.volume.tree.root();
+        talk.volume.bodies.insert(key, old.into());
+        talk
+    };
+    let head = old.find('1').unwrap() as u32;
+    let promised = |talk: &Talk, changes: &[Change]| {
+        let root = raw(after(&talk.volume.tree, &[put("b", new, &[])]));
+        Begin { root, whole: Some(encoded(changes)), ..talk.begin(2, changes) }
+    };
+    let mut talk = holding();
+    let begin = promised(&talk, &[patch(head, 2, middle(), &[])]);
+    let effects = talk.hear(Down::Begin(begin));
+    let [Effect::Apply(transfer)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(transfer.puts[0].body, new);
+    assert_eq!(transfer.puts[0].leaf, leaf(&Key::new("fragment", "b"), new.as_bytes()));
+
+    // A secret that it names is asked for as that of a put.
+    let mut talk = holding();
+    let begin = promised(&talk, &[patch(head, 2, middle(), &[Digest::of(b"key")])]);
+    let effects = talk.hear(Down::Begin(begin));
+    assert!(matches!(sent(&effects)[..], [Up::BlobRequest(_)]), "{effects:?}");
+
+    for (what, change) in [
+        ("longer than the body", patch(u32::MAX, u32::MAX, middle(), &[])),
+        ("both ends overlap", patch(head, old.len() as u32, middle(), &[])),
+        ("not what was promised", patch(head, 2, Bytes::from_static(b"23"), &[])),
+        ("no JSON", patch(head, 0, middle(), &[])),
+    ] {
+        let mut talk = holding();
+        let begin = promised(&talk, &[change]);
+        let effects = talk.hear(Down::Begin(begin));
+        assert!(matches!(sent(&effects)[..], [Up::Resync(_)]), "{what}: {effects:?}");
+    }
+    let mut talk = Talk::new();
+    let begin = promised(&talk, &[patch(head, 2, middle(), &[])]);
+    let effects = talk.hear(Down::Begin(begin));
+    assert!(matches!(sent(&effects)[..], [Up::Resync(_)]), "there is no such body: {effects:?}");
+
+    for other in [put("b", "1", &[]), remove("b"), patch(0, 0, middle(), &[])] {
+        let mut talk = holding();
+        let begin = promised(&talk, &[patch(head, 2, middle(), &[]), other]);
+        let effects = talk.hear(Down::Begin(begin));
+        let said = sent(&effects);
+        let [Up::Refused(refused)] = &said[..] else { panic!("{effects:?}") };
+        assert_eq!((&*refused.code, &*refused.message), ("broken", "a resource is named twice"));
+    }
+}
+
+#[test]
+fn a_difference_of_a_set_goes_on_from_the_message_before_it() {
+    let message = |seq, name: &str, base: Bytes, remove: Vec<u32>, all: &[&str]| {
+        let content = Some(proto::v1::members::Content::Delta(MembersDelta { base, add: Vec::new(), remove }));
+        let digest = beginning(members("s", all.iter().copied()));
+        Down::Members(Members { epoch: 5, seq, set_id: 7, set_name: name.to_owned(), content, digest })
+    };
+    let three = ["a", "b", "c"];
+    let mut talk = Talk::new();
+    let held = MemberSet::new("s", three.map(Arc::from).to_vec());
+    let first = talk.hear(message(1, "s", beginning(held.digest), vec![1], &["a", "c"]));
+    let second = talk.hear(message(2, "", Bytes::new(), vec![0], &["c"]));
+    let mut held = held;
+    for (effects, left) in [(first, vec!["a", "c"]), (second, vec!["c"])] {
+        let [Effect::Members { change, digest, .. }] = &effects[..] else { panic!("{effects:?}") };
+        held = change.result("s", Some(&held)).expect("the base is the message before");
+        assert!(digest.fits(&held.digest));
+        assert_eq!(held.members.iter().map(|member| &**member).collect::<Vec<_>>(), left);
+        assert_eq!(change.result("s", None), None, "nothing is held");
+    }
+    let effects = talk.hear(message(3, "", Bytes::new(), vec![1], &["c"]));
+    let [Effect::Members { change, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(change.result("s", Some(&held)), None, "there is no second member");
+    let effects = talk.hear(message(4, "", Bytes::new(), vec![1, 0], &["c"]));
+    assert!(matches!(sent(&effects)[..], [Up::MembersRefused(_), ..]), "not ascending: {effects:?}");
+    let mut talk = Talk::new();
+    let why = Close::Protocol("a difference of a member set names no base");
+    assert_eq!(closed(&talk.hear(message(1, "s", Bytes::new(), vec![0], &[]))), Some(&why), "nothing came before");
+}
+
+#[test]
 fn a_missing_base_of_a_set_asks_for_the_whole_set() {
     let mut talk = Talk::new();
-    let delta = MembersDelta { base: raw(Digest::of(b"base")), add: vec!["m".to_owned()], remove: Vec::new() };
+    let delta = MembersDelta { base: beginning(Digest::of(b"base")), add: vec!["m".to_owned()], remove: Vec::new() };
     let content = Some(proto::v1::members::Content::Delta(delta));
-    let digest = raw(members("s", ["m"]));
+    let digest = beginning(members("s", ["m"]));
     let message = Members { epoch: 5, seq: 1, set_id: 1, set_name: "s".to_owned(), content, digest };
     let effects = talk.hear(Down::Members(message));
     assert!(matches!(effects[..], [Effect::Members { change: MembersChange::Delta { .. }, .. }]));

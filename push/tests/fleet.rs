@@ -38,6 +38,10 @@ fn said(frames: &Frames) -> Vec<String> {
         said.push(match Change::decode_length_delimited(&mut bytes).unwrap().change.unwrap() {
             change::Change::Put(put) => format!("+{} {}", put.name, String::from_utf8(put.body.to_vec()).unwrap()),
             change::Change::Remove(remove) => format!("-{}", remove.name),
+            change::Change::Patch(patch) => {
+                let middle = String::from_utf8(patch.middle.to_vec()).unwrap();
+                format!("~{} {} {} {middle}", patch.name, patch.head, patch.tail)
+            }
             change::Change::Blob(blob) => format!("*{}", String::from_utf8(blob.data.to_vec()).unwrap()),
         });
     }
@@ -232,7 +236,7 @@ fn a_set_that_went_and_came_again_starts_anew() {
     let before = fleet.members().version();
     fleet.publish(with(Some(&many[1..])));
     let delta = fleet.members().get(&set).unwrap().delta_from(before).unwrap();
-    assert_eq!((delta.add.len(), &*delta.remove), (0, &[Arc::from("10.0.0.0:80")][..]));
+    assert_eq!((delta.add.len(), &*delta.remove), (0, &[0][..]));
     let again = fleet.members().get(&set).unwrap().delta_from(before).unwrap();
     assert!(Arc::ptr_eq(&delta, &again), "worked out once");
     fleet.publish(with(None));
@@ -242,6 +246,21 @@ fn a_set_that_went_and_came_again_starts_anew() {
     assert_eq!(gone.after, fleet.serial());
     fleet.publish(with(Some(&many)));
     assert!(fleet.members().get(&set).unwrap().delta_from(before).is_none(), "whole");
+}
+
+#[test]
+fn a_changed_body_travels_as_a_difference_where_that_is_shorter() {
+    let text = |path: &str| format!("{{\"host\":\"app.example.com\",\"paths\":[\"/\",\"{path}\"],\"port\":80}}");
+    let mut fleet = Fleet::new(1);
+    let one = fleet.publish(puts(vec![put("a", &text("/v1")), put("b", "1")])).root;
+    let two = fleet.publish(puts(vec![put("a", &text("/v2")), put("b", "2")])).root;
+    let head = text("").find("\"]").unwrap() + 2;
+    let tail = text("").len() - head + 2;
+    assert_eq!(said(&fleet.delta(&one).unwrap()), [format!("~a {head} {} 2", tail), "+b 2".to_owned()]);
+    fleet.publish(puts(vec![put("a", &text("/v3/more"))]));
+    assert_eq!(said(&fleet.delta(&two).unwrap()), [format!("~a {head} {} 3/more", tail)]);
+    let whole = said(&fleet.replacement(&Tree::default().bucket_digests().to_vec()));
+    assert!(whole.iter().all(|change| change.starts_with('+')), "whole buckets have whole bodies: {whole:?}");
 }
 
 proptest! {
@@ -260,8 +279,10 @@ proptest! {
                 let name = format!("r{name}");
                 match body {
                     Some(body) => {
-                        change.puts.push(put(&name, &body.to_string()));
-                        state.insert(name, body.to_string());
+                        // Long and alike, and short: some of both travel as differences.
+                        let body = if body < 2 { format!("{body:0100}") } else { body.to_string() };
+                        change.puts.push(put(&name, &body));
+                        state.insert(name, body);
                     }
                     None => {
                         change.removes.push(key(&name));
@@ -284,6 +305,13 @@ proptest! {
                     ("+", rest) => {
                         let (name, body) = rest.split_once(' ').unwrap();
                         state.insert(name.to_owned(), body.to_owned());
+                    }
+                    ("~", rest) => {
+                        let [name, head, tail, middle] = rest.splitn(4, ' ').collect::<Vec<_>>()[..] else { panic!() };
+                        let (head, tail): (usize, usize) = (head.parse().unwrap(), tail.parse().unwrap());
+                        let old = &state[name];
+                        let new = format!("{}{middle}{}", &old[..head], &old[old.len() - tail..]);
+                        state.insert(name.to_owned(), new);
                     }
                     (_, name) => prop_assert!(state.remove(name).is_some(), "only what is there is removed"),
                 }

@@ -173,33 +173,26 @@ impl MemberLane {
 
     fn begin(&mut self, change: MemberChange, out: &mut Vec<Effect>) {
         let name = change.set.clone();
-        let (result, patch) = match &change.change {
-            MembersChange::Full(members) => (Some(MemberSet::new(&name, members.clone())), None),
-            MembersChange::Delta { base, add, remove } => match self.sets.get(&name) {
-                Some(held) if held.digest == *base => {
-                    (Some(held.changed(&name, add, remove)), Some((*base, add.clone(), remove.clone())))
-                }
-                _ => return self.base_unknown(&change, out),
-            },
-            MembersChange::Drop => (None, None),
-        };
-        let Some(set) = &result else {
+        if change.change == MembersChange::Drop {
             out.push(Effect::DeleteMembers { set: name });
             self.busy = Busy::Change(change, None);
             return;
-        };
-        if set.digest != change.digest {
-            return self.base_unknown(&change, out);
         }
+        let held = self.sets.get(&name);
+        let result = change.change.result(&name, held).filter(|set| change.digest.fits(&set.digest));
+        let Some(set) = result else { return self.base_unknown(&change, out) };
         if self.is_deadly(&set.digest) {
             let message = format!("scalwsd died {DEATHS} times while it took the set");
             return self.refused(change, refusals::CRASHED, message, out);
         }
-        out.push(match patch {
-            Some((base, add, remove)) => Effect::PatchMembers { set: name, base, add, remove },
-            None => Effect::PutMembers { set: name, members: set.members.clone() },
+        out.push(match (&change.change, held) {
+            (MembersChange::Delta { add, remove, .. }, Some(held)) => {
+                let removed = remove.iter().filter_map(|at| held.members.get(usize::try_from(*at).ok()?).cloned());
+                Effect::PatchMembers { set: name, base: held.digest, add: add.clone(), remove: removed.collect() }
+            }
+            _ => Effect::PutMembers { set: name, members: set.members.clone() },
         });
-        self.busy = Busy::Change(change, result);
+        self.busy = Busy::Change(change, Some(set));
     }
 
     fn base_unknown(&mut self, change: &MemberChange, out: &mut Vec<Effect>) {

@@ -13,8 +13,9 @@ mod types;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use journal::admin::NotLive;
-use journal::{Digest, MemberTree, Tree};
+use journal::{Digest, Key, MemberTree, Tree};
 use push::agent_session::Holdings;
 
 pub use config_lane::ConfigLane;
@@ -136,5 +137,9 @@ impl Holdings for AgentCore {
 
     fn has_secret(&self, digest: &Digest) -> bool {
         self.config.keys().contains(digest)
+    }
+
+    fn body(&self, key: &Key) -> Option<Bytes> {
+        self.config.resources().get(key).map(|stored| stored.body.clone())
     }
 }

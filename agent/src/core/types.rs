@@ -7,7 +7,7 @@ use bytes::Bytes;
 use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer};
 use journal::{Digest, Key};
 use push::agent_session::{MembersChange, Timings, Transfer};
-use push::{Secret, Version};
+use push::{Prefix, Secret, Version};
 
 /// What a volume held when the agent started.
 #[derive(Debug, Default)]
@@ -29,8 +29,8 @@ pub struct MemberChange {
     pub set: Arc<str>,
     /// What changes.
     pub change: MembersChange,
-    /// The digest afterwards; not looked at for a drop.
-    pub digest: Digest,
+    /// The beginning of the digest afterwards; not looked at for a drop.
+    pub digest: Prefix,
 }
 
 /// Why a call to `scalwsd` gave no result.

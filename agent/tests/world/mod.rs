@@ -12,7 +12,7 @@ use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer};
 use journal::members::{MemberSet, MembersReplay};
 use journal::{Digest, Key, MemberTree, Replay, Tree, digest};
 use push::agent_session::{MembersChange, Timings, Transfer, TransferPut};
-use push::{Secret, Version};
+use push::{Prefix, Secret, Version};
 
 /// A wanted configuration: bodies with the secrets they name.
 pub type Wanted = BTreeMap<Key, (Bytes, Vec<Digest>)>;
@@ -408,7 +408,7 @@ impl World {
 
     pub fn put_set(&mut self, seq: u64, set: &str, members: &[&str]) {
         let members: Vec<Arc<str>> = members.iter().map(|m| Arc::from(*m)).collect();
-        let digest = MemberSet::new(set, members.clone()).digest;
+        let digest = Prefix::of(&MemberSet::new(set, members.clone()).digest);
         self.feed(Input::Members(MemberChange { seq, set: set.into(), change: MembersChange::Full(members), digest }));
     }
 

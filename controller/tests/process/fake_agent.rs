@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use journal::members::MemberSet;
 use journal::{Digest, Key, MemberTree, Tree};
 use push::Version;
 use push::agent_session::{AgentSession, Effect, HelloFacts, Holdings, Input, MembersChange, Timings, Transfer};
@@ -17,7 +18,7 @@ pub(crate) struct Volume {
     tree: Tree,
     members: MemberTree,
     pub(crate) bodies: BTreeMap<Key, Bytes>,
-    pub(crate) sets: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    pub(crate) sets: BTreeMap<Arc<str>, MemberSet>,
     pub(crate) secrets: BTreeMap<Digest, Vec<u8>>,
     pub(crate) applied: Option<Version>,
     pub(crate) highest_epoch: u64,
@@ -36,6 +37,10 @@ impl Holdings for Volume {
 
     fn has_secret(&self, digest: &Digest) -> bool {
         self.secrets.contains_key(digest)
+    }
+
+    fn body(&self, key: &Key) -> Option<Bytes> {
+        self.bodies.get(key).cloned()
     }
 }
 
@@ -57,24 +62,14 @@ impl Volume {
     }
 
     fn change(&mut self, set: &Arc<str>, change: MembersChange) {
-        let members = match change {
-            MembersChange::Full(members) => members,
-            MembersChange::Delta { add, remove, .. } => {
-                let mut members = self.sets.get(set).cloned().unwrap_or_default();
-                members.retain(|member| !remove.contains(member));
-                members.extend(add);
-                members.sort_unstable();
-                members
-            }
-            MembersChange::Drop => {
-                self.members.remove(set);
-                self.sets.remove(set);
-                return;
-            }
-        };
-        let digest = journal::digest::members(set, members.iter().map(|member| &**member));
-        self.members.insert(Arc::clone(set), digest);
-        self.sets.insert(Arc::clone(set), members);
+        if change == MembersChange::Drop {
+            self.members.remove(set);
+            self.sets.remove(set);
+            return;
+        }
+        let now = change.result(set, self.sets.get(set)).expect("the controller knows what an agent holds");
+        self.members.insert(Arc::clone(set), now.digest);
+        self.sets.insert(Arc::clone(set), now);
     }
 }
 

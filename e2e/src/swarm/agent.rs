@@ -8,50 +8,29 @@ use std::time::Duration;
 
 use agent::backoff::Backoff;
 use anyhow::{Context, Result};
-use journal::{Digest, MemberTree, Tree};
+use journal::{Digest, MemberTree, digest};
 use prost::Message;
 use proto::v1::controller_message::Message as ToAgent;
-use push::agent_session::{AgentSession, Effect, HelloFacts, Holdings, Input, MembersChange, Timings, Transfer};
+use push::agent_session::{AgentSession, Effect, HelloFacts, Input, MembersChange, Timings, Transfer};
 use push::grpc::client::{self, Credentials, Link};
-use push::{Version, limits};
+use push::{Prefix, Version, limits};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 
 use super::board::Board;
 use super::controller::{Addresses, Supervisor};
+use super::held::Held;
 use super::metered::{Meter, Metered};
 use super::{naive, world};
 
-/// What an agent holds. Bodies are checked and thrown away.
+/// What an agent holds, and which serial each of its sets names.
 #[derive(Default)]
 struct Volume {
-    tree: Tree,
-    members: MemberTree,
-    sets: HashMap<Arc<str>, Set>,
+    held: Held,
+    serials: HashMap<Arc<str>, u64>,
     applied: Option<(Version, Digest)>,
     highest_epoch: u64,
-}
-
-/// A member set: what it holds and which serial that names.
-#[derive(Default)]
-struct Set {
-    members: Vec<Arc<str>>,
-    serial: u64,
-}
-
-impl Holdings for Volume {
-    fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    fn members(&self) -> &MemberTree {
-        &self.members
-    }
-
-    fn has_secret(&self, _: &Digest) -> bool {
-        true
-    }
 }
 
 thread_local! {
@@ -65,36 +44,23 @@ const MOST_ROOTS: usize = 65_536;
 
 impl Volume {
     fn apply(&mut self, transfer: Transfer) {
-        for key in &transfer.removes {
-            self.tree.remove(key);
-        }
-        for put in transfer.puts {
-            self.tree.insert(put.key, put.leaf);
-        }
-        self.tree.root();
         self.applied = Some((transfer.version, transfer.root));
+        self.held.apply(transfer);
     }
 
-    /// Gives the serial that the set named before and the one that it names now.
-    fn change(&mut self, name: Arc<str>, change: MembersChange, digest: Digest) -> (u64, u64) {
-        let set = self.sets.entry(Arc::clone(&name)).or_default();
-        match change {
-            MembersChange::Full(members) => set.members = members,
-            MembersChange::Delta { add, remove, .. } => {
-                set.members.retain(|member| !remove.contains(member));
-                set.members.extend(add);
-                set.members.sort_unstable();
-            }
-            MembersChange::Drop => {
-                self.sets.remove(&name);
-                self.members.remove(&name);
-                return (0, 0);
-            }
+    /// Gives the serial that the set named before and the one that it names now; nothing when base or result are not as
+    /// they were promised.
+    fn change(&mut self, name: &Arc<str>, change: &MembersChange, digest: Prefix) -> Option<(u64, u64)> {
+        if !self.held.change(name, change, digest) {
+            return None;
         }
+        let Some(set) = self.held.sets.get(name) else {
+            self.serials.remove(name);
+            return Some((0, 0));
+        };
         let now = set.members.iter().filter_map(|member| world::serial_of(member)).max().unwrap_or(0);
-        let was = std::mem::replace(&mut set.serial, now);
-        self.members.insert(name, digest);
-        (was, now)
+        let was = self.serials.insert(Arc::clone(name), now).unwrap_or(0);
+        Some((was, now))
     }
 
     fn member_root(&mut self, before: Digest, set: Digest) -> Digest {
@@ -102,7 +68,7 @@ impl Volume {
             if roots.len() >= MOST_ROOTS {
                 roots.clear();
             }
-            *roots.entry((before, set)).or_insert_with(|| self.members.root())
+            *roots.entry((before, set)).or_insert_with(|| self.held.members.root())
         })
     }
 }
@@ -199,7 +165,7 @@ impl Member {
         loop {
             let mut inputs = vec![input];
             while let Some(input) = inputs.pop() {
-                for effect in session.step(now(), input, &self.volume) {
+                for effect in session.step(now(), input, &self.volume.held) {
                     match effect {
                         Effect::Send(message) => {
                             if link.send.send(message).await.is_err() {
@@ -233,7 +199,7 @@ impl Member {
                             self.board.count(|counts| counts.payload += length);
                         }
                         // The session looks at the whole.
-                        Some(ToAgent::Heartbeat(_)) => drop(self.volume.members.root()),
+                        Some(ToAgent::Heartbeat(_)) => drop(self.volume.held.members.root()),
                         _ => {}
                     }
                     Input::Received(message)
@@ -245,7 +211,7 @@ impl Member {
     }
 
     /// Does an effect at once and gives what the session hears of it.
-    fn perform(&mut self, effect: Effect) -> Option<Input> {
+    fn perform(&mut self, effect: Effect) -> Vec<Input> {
         let applied =
             |version, root| Input::Applied { version, root, timings: Timings::default(), not_live: Vec::new() };
         match effect {
@@ -254,25 +220,30 @@ impl Member {
                 self.volume.apply(*transfer);
                 self.board.count(|counts| counts.transfers += 1);
                 self.notes.push(Note::Applied(version));
-                Some(applied(version, root))
+                vec![applied(version, root)]
             }
             Effect::Adopt { version, root } => {
                 self.volume.applied = Some((version, root));
                 self.notes.push(Note::Applied(version));
-                Some(applied(version, root))
+                vec![applied(version, root)]
             }
             Effect::RecordEpoch(epoch) => {
                 self.volume.highest_epoch = epoch;
-                None
+                Vec::new()
             }
             Effect::Members { seq, set, change, digest } => {
-                let (was, now) = self.volume.change(set, change, digest);
+                let Some((was, now)) = self.volume.change(&set, &change, digest) else {
+                    // What is asked comes before what is acknowledged; the last one here is heard first.
+                    let root = self.member_root;
+                    return vec![Input::MembersApplied { seq, root }, Input::MembersBaseUnknown { set }];
+                };
+                let digest = self.volume.held.members.get(&set).unwrap_or_else(|| digest::members(&set, []));
                 self.member_root = self.volume.member_root(self.member_root, digest);
                 self.board.count(|counts| counts.members += 1);
-                self.notes.push(Note::Members { was, now, sets: self.volume.sets.len() });
-                Some(Input::MembersApplied { seq, root: self.member_root })
+                self.notes.push(Note::Members { was, now, sets: self.volume.held.sets.len() });
+                vec![Input::MembersApplied { seq, root: self.member_root }]
             }
-            Effect::Send(_) | Effect::Close(_) | Effect::Welcomed { .. } | Effect::LookElsewhere => None,
+            Effect::Send(_) | Effect::Close(_) | Effect::Welcomed { .. } | Effect::LookElsewhere => Vec::new(),
         }
     }
 }

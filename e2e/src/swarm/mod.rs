@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod board;
 pub mod controller;
+pub mod held;
 pub mod metered;
 pub mod naive;
 pub mod usage;

@@ -88,7 +88,13 @@ impl ConfigLane {
         Ok(())
     }
 
-    pub(super) fn begin(&mut self, begin: &Begin, holdings: &dyn Holdings, out: &mut Vec<Effect>) -> Result<(), Stop> {
+    pub(super) fn begin(
+        &mut self,
+        begin: &Begin,
+        now: u64,
+        holdings: &dyn Holdings,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Stop> {
         // A second copy of what began before.
         if begin.transfer <= self.transfer {
             return Ok(());
@@ -115,12 +121,14 @@ impl ConfigLane {
             }
         }
         // What is held changes when the work under way is done; then Commit finds out.
-        if self.working.is_none() && staging.base_root != root(holdings) {
+        if self.working.is_none() && !staging.base_root.fits(&root(holdings)) {
             self.send_buckets = Some(staging.transfer);
             return Ok(());
         }
         self.staging = Some(staging);
-        Ok(())
+        let Some(whole) = &begin.whole else { return Ok(()) };
+        self.chunk(&Chunk { transfer: begin.transfer, data: whole.clone(), offset: 0 })?;
+        self.commit(&Commit { transfer: begin.transfer }, now, holdings, out)
     }
 
     pub(super) fn chunk(&mut self, chunk: &Chunk) -> Result<(), Stop> {

@@ -9,6 +9,7 @@ use proto::v1::members::Content;
 use proto::v1::{Drop, Members};
 
 use super::MembersChange;
+use crate::Prefix;
 use crate::limits;
 use crate::wire::{self, Broken};
 
@@ -18,7 +19,7 @@ pub(super) struct Change {
     pub(super) seq: u64,
     pub(super) set: Arc<str>,
     pub(super) change: MembersChange,
-    pub(super) digest: Digest,
+    pub(super) digest: Prefix,
 }
 
 /// What becomes of a message.
@@ -37,7 +38,8 @@ pub(super) enum Taken {
 pub(super) struct MemberLane {
     received: u64,
     applied: u64,
-    names: BTreeMap<u32, Arc<str>>,
+    /// Of each id the name, and what the last message made of the set.
+    names: BTreeMap<u32, (Arc<str>, Prefix)>,
     /// Numbers that needed nothing from `scalwsd`, above `applied`.
     settled: BTreeSet<u64>,
     /// What the controller expects after a number; compared when exactly that was applied.
@@ -69,17 +71,24 @@ impl MemberLane {
         if !self.next(message.seq)? {
             return Ok(Taken::Nothing);
         }
-        let set = self.name(message.set_id, &message.set_name)?;
-        let digest = wire::digest(&message.digest)?;
+        let digest = Prefix::from_wire(&message.digest)?;
+        let (set, before) = self.name(message.set_id, &message.set_name, digest)?;
         let seq = message.seq;
         let change = match message.content.ok_or(Broken("a member message without content"))? {
             Content::Full(full) => sorted(full.members).and_then(|all| {
-                let right = members(&set, all.iter().map(|member| &**member)) == digest;
+                let right = digest.fits(&members(&set, all.iter().map(|member| &**member)));
                 if right { Ok(MembersChange::Full(all)) } else { Err("the members do not have their digest") }
             }),
             Content::Delta(delta) => {
-                let base = wire::digest(&delta.base)?;
-                sorted(delta.add).and_then(|add| Ok(MembersChange::Delta { base, add, remove: sorted(delta.remove)? }))
+                let base = match &delta.base[..] {
+                    [] => before.ok_or(Broken("a difference of a member set names no base"))?,
+                    base => Prefix::from_wire(base)?,
+                };
+                let remove = delta.remove;
+                sorted(delta.add).and_then(|add| {
+                    let ascending = remove.len() <= limits::MEMBERS && remove.is_sorted_by(|a, b| a < b);
+                    if ascending { Ok(MembersChange::Delta { base, add, remove }) } else { Err(POSITIONS) }
+                })
             }
         };
         Ok(match change {
@@ -94,19 +103,20 @@ impl MemberLane {
         }
         wire::name(&message.set_name, limits::SET_NAME)?;
         let set: Arc<str> = message.set_name.as_str().into();
-        let digest = members(&set, []);
+        let digest = Prefix::of(&members(&set, []));
         Ok(Taken::Change(Change { seq: message.seq, set, change: MembersChange::Drop, digest }))
     }
 
-    /// The first message for a set brings its name.
-    fn name(&mut self, id: u32, name: &str) -> Result<Arc<str>, Broken> {
+    /// The first message for a set brings its name. Gives it, and what the message before made of the set.
+    fn name(&mut self, id: u32, name: &str, digest: Prefix) -> Result<(Arc<str>, Option<Prefix>), Broken> {
         if name.is_empty() {
-            return self.names.get(&id).cloned().ok_or(Broken("the id of a member set is not known"));
+            let (name, last) = self.names.get_mut(&id).ok_or(Broken("the id of a member set is not known"))?;
+            return Ok((Arc::clone(name), Some(std::mem::replace(last, digest))));
         }
         wire::name(name, limits::SET_NAME)?;
         let name: Arc<str> = name.into();
-        self.names.insert(id, Arc::clone(&name));
-        Ok(name)
+        self.names.insert(id, (Arc::clone(&name), digest));
+        Ok((name, None))
     }
 
     /// Everything up to this number is done; gives what can be acknowledged now, if that is news.
@@ -147,6 +157,9 @@ impl MemberLane {
         }
     }
 }
+
+/// Why a difference cannot be used.
+const POSITIONS: &str = "the positions of members are not ascending, or too many";
 
 /// Sorted, each once, within bounds.
 fn sorted(members: Vec<String>) -> Result<Vec<Arc<str>>, &'static str> {

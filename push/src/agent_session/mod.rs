@@ -197,7 +197,7 @@ impl AgentSession {
 
     fn acknowledge(&mut self, news: Option<u64>, root: Digest, holdings: &dyn Holdings, out: &mut Vec<Effect>) {
         if let Some(seq) = news {
-            send(ToController::MembersAck(MembersAck { seq, member_root: wire::raw(&root) }), out);
+            send(ToController::MembersAck(MembersAck { seq }), out);
         }
         if self.members.differs(root) {
             send_member_buckets(holdings, out);
@@ -240,7 +240,7 @@ impl AgentSession {
             }
             FromController::Heartbeat(heartbeat) => self.heartbeat(now, &heartbeat, holdings, out),
             _ if !live => Err(Broken("a push before Welcome").into()),
-            FromController::Begin(begin) => self.config.begin(&begin, holdings, out),
+            FromController::Begin(begin) => self.config.begin(&begin, now, holdings, out),
             FromController::Chunk(chunk) => self.config.chunk(&chunk),
             FromController::Commit(commit) => self.config.commit(&commit, now, holdings, out),
             FromController::Abort(abort) => {

@@ -7,14 +7,14 @@ use journal::digest::leaf;
 use journal::mutants::{self, Mutant};
 use journal::{Digest, Key};
 use prost::Message;
-use proto::v1::{Begin, Change, Put, change};
+use proto::v1::{Begin, Change, Patch, Put, change};
 use zeroize::Zeroizing;
 
 use super::{Holdings, Transfer, TransferPut};
-use crate::Version;
 use crate::limits;
 use crate::secret::Secret;
 use crate::wire::{self, Broken};
+use crate::{Prefix, Version};
 
 /// Why a transfer cannot be used; a code for programs and a sentence for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) enum Outcome {
 pub(super) struct Staging {
     pub(super) transfer: u64,
     pub(super) version: Version,
-    pub(super) base_root: Digest,
+    pub(super) base_root: Prefix,
     pub(super) root: Digest,
     pub(super) member_seq: u64,
     replaced: Vec<u8>,
@@ -45,6 +45,8 @@ pub(super) struct Staging {
     /// May hold keys: wiped when it goes. Its capacity is enough from the start, so that no copy is left behind.
     buffer: Zeroizing<Vec<u8>>,
     puts: BTreeMap<Key, TransferPut>,
+    /// Differences from bodies that are held; puts once it is known that the base is.
+    patches: BTreeMap<Key, Patch>,
     removes: BTreeSet<Key>,
     blobs: BTreeMap<Digest, Secret>,
     /// When it was complete, secrets included.
@@ -68,7 +70,7 @@ impl Staging {
     pub(super) fn new(begin: &Begin, limit: u64) -> Result<Result<Staging, Unusable>, Broken> {
         let version = Version::from(begin.version.ok_or(Broken("Begin without a version"))?);
         let replaced = wire::bucket_numbers(&begin.replaced_buckets)?.to_vec();
-        let (base_root, root) = (wire::digest(&begin.base_root)?, wire::digest(&begin.root)?);
+        let (base_root, root) = (Prefix::from_wire(&begin.base_root)?, wire::digest(&begin.root)?);
         if begin.bytes > limit {
             return Ok(Err(Unusable("too_large", "the transfer is larger than this agent stages")));
         }
@@ -89,6 +91,7 @@ impl Staging {
             received: 0,
             buffer,
             puts: BTreeMap::new(),
+            patches: BTreeMap::new(),
             removes: BTreeSet::new(),
             blobs: BTreeMap::new(),
             complete: None,
@@ -141,11 +144,17 @@ impl Staging {
                 }
                 _ if self.asked => return Err(Unusable("broken", "only secrets were asked for")),
                 change::Change::Put(put) => self.put(put)?,
+                change::Change::Patch(patch) => {
+                    let key = self.unnamed(&patch.kind, &patch.name)?;
+                    wire::digests(&patch.secrets, limits::SECRETS).map_err(|Broken(what)| Unusable("broken", what))?;
+                    // Copies, so that they do not keep the whole transfer with its keys.
+                    let copy = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+                    let secrets = patch.secrets.iter().map(copy).collect();
+                    self.patches.insert(key, Patch { middle: copy(&patch.middle), secrets, ..patch });
+                }
                 change::Change::Remove(remove) => {
-                    let key = key(&remove.kind, &remove.name)?;
-                    if self.puts.contains_key(&key) || !self.removes.insert(key) {
-                        return Err(Unusable("broken", "a resource is named twice"));
-                    }
+                    let key = self.unnamed(&remove.kind, &remove.name)?;
+                    self.removes.insert(key);
                 }
             }
         }
@@ -153,19 +162,30 @@ impl Staging {
     }
 
     fn put(&mut self, put: Put) -> Result<(), Unusable> {
-        let key = key(&put.kind, &put.name)?;
+        let key = self.unnamed(&put.kind, &put.name)?;
         let secrets = wire::digests(&put.secrets, limits::SECRETS).map_err(|Broken(what)| Unusable("broken", what))?;
-        if !is_one_json_line(&put.body) {
-            return Err(Unusable("invalid_body", "a body is not one JSON value on one line"));
-        }
-        let leaf = leaf(&key, &put.body);
         // A copy, so that a body does not keep the whole transfer with its keys.
-        let body = Bytes::copy_from_slice(&put.body);
-        let put = TransferPut { key: key.clone(), body, leaf, secrets };
-        if self.removes.contains(&key) || self.puts.insert(key, put).is_some() {
-            return Err(Unusable("broken", "a resource is named twice"));
-        }
+        let put = checked(key, Bytes::copy_from_slice(&put.body), secrets)?;
+        self.puts.insert(put.key.clone(), put);
         Ok(())
+    }
+
+    /// The key of a change, which is the first of its resource.
+    fn unnamed(&self, kind: &str, name: &str) -> Result<Key, Unusable> {
+        let key = key(kind, name)?;
+        let named = self.puts.contains_key(&key) || self.patches.contains_key(&key) || self.removes.contains(&key);
+        if named { Err(Unusable("broken", "a resource is named twice")) } else { Ok(key) }
+    }
+
+    /// Makes puts of the differences. `None` when a body is not as they need it: whole buckets put that right.
+    fn patched(&mut self, holdings: &dyn Holdings) -> Option<()> {
+        for (key, patch) in std::mem::take(&mut self.patches) {
+            let held = holdings.tree().get(&key).and_then(|_| holdings.body(&key))?;
+            let secrets = wire::digests(&patch.secrets, limits::SECRETS).ok()?;
+            let put = checked(key.clone(), spliced(&held, &patch)?, secrets).ok()?;
+            self.puts.insert(key, put);
+        }
+        Some(())
     }
 
     /// Secrets that a put needs and that are neither here nor on the volume.
@@ -174,14 +194,18 @@ impl Staging {
             return Vec::new();
         }
         let needed = self.puts.values().filter(|put| holdings.tree().get(&put.key) != Some(put.leaf));
-        let needed: BTreeSet<Digest> = needed.flat_map(|put| put.secrets.iter().copied()).collect();
+        let mut needed: BTreeSet<Digest> = needed.flat_map(|put| put.secrets.iter().copied()).collect();
+        // What a difference names was counted when it was decoded.
+        needed
+            .extend(self.patches.values().flat_map(|patch| &patch.secrets).flat_map(|named| Digest::from_slice(named)));
         needed.into_iter().filter(|digest| !self.blobs.contains_key(digest) && !holdings.has_secret(digest)).collect()
     }
 
     /// Works out what it means for what is held now, and checks the root.
-    pub(super) fn conclude(self, holdings: &dyn Holdings) -> Result<Outcome, Unusable> {
+    pub(super) fn conclude(mut self, holdings: &dyn Holdings) -> Result<Outcome, Unusable> {
         let tree = holdings.tree();
-        if tree.root_after(&BTreeMap::new()) != self.base_root {
+        let base_root = tree.root_after(&BTreeMap::new());
+        if !self.base_root.fits(&base_root) || self.patched(holdings).is_none() {
             return Ok(Outcome::NoBase);
         }
         let mut removes: BTreeSet<Key> = self.removes.into_iter().filter(|key| tree.get(key).is_some()).collect();
@@ -202,7 +226,7 @@ impl Staging {
         let blobs = self.blobs.into_iter().filter(|(digest, _)| needed.contains(digest)).collect();
         Ok(Outcome::Apply(Box::new(Transfer {
             version: self.version,
-            base_root: self.base_root,
+            base_root,
             root: self.root,
             removes: removes.into_iter().collect(),
             puts,
@@ -220,6 +244,22 @@ fn key(kind: &str, name: &str) -> Result<Key, Unusable> {
     let checked = wire::name(kind, limits::NAME).and_then(|()| wire::name(name, limits::NAME));
     checked.map_err(|Broken(what)| Unusable("broken", what))?;
     Ok(Key::new(kind, name))
+}
+
+/// A put whose body may stand in a journal.
+fn checked(key: Key, body: Bytes, secrets: Vec<Digest>) -> Result<TransferPut, Unusable> {
+    if !is_one_json_line(&body) {
+        return Err(Unusable("invalid_body", "a body is not one JSON value on one line"));
+    }
+    let leaf = leaf(&key, &body);
+    Ok(TransferPut { key, body, leaf, secrets })
+}
+
+/// The body that a difference makes of the one that is held; `None` when that is too short for it.
+fn spliced(held: &[u8], patch: &Patch) -> Option<Bytes> {
+    let (head, tail) = (usize::try_from(patch.head).ok()?, usize::try_from(patch.tail).ok()?);
+    let from = held.len().checked_sub(tail).filter(|from| head <= *from)?;
+    Some([&held[..head], &patch.middle, &held[from..]].concat().into())
 }
 
 /// It becomes the end of a line of the journal as it is.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::admin::NotLive;
+use journal::members::MemberSet;
 use journal::{Digest, Key, MemberTree, Tree};
 use proto::v1::{AgentMessage, ControllerMessage};
 
-use crate::Version;
 use crate::secret::Secret;
+use crate::{Prefix, Version};
 
 /// What the agent holds at this moment. The agent's volume core owns all of it; the session only looks.
 ///
@@ -21,6 +22,8 @@ pub trait Holdings {
     fn members(&self) -> &MemberTree;
     /// Whether this secret's file is on the volume and right.
     fn has_secret(&self, digest: &Digest) -> bool;
+    /// The body of a resource of the tree. Without it, a difference from it is answered as a lost base.
+    fn body(&self, key: &Key) -> Option<Bytes>;
 }
 
 /// What the volume and `scalwsd` said just before the stream opened.
@@ -155,15 +158,38 @@ pub enum MembersChange {
     Full(Vec<Arc<str>>),
     /// On this base. The agent checks base and result; either being wrong is [`Input::MembersBaseUnknown`].
     Delta {
-        /// The digest before.
-        base: Digest,
-        /// To add.
+        /// The beginning of the digest before.
+        base: Prefix,
+        /// To add, sorted.
         add: Vec<Arc<str>>,
-        /// To remove.
-        remove: Vec<Arc<str>>,
+        /// To remove: positions in the members before, ascending.
+        remove: Vec<u32>,
     },
     /// The set goes.
     Drop,
+}
+
+impl MembersChange {
+    /// The set of this name afterwards, from what is held of it: without members for a drop. `None` when that is not the
+    /// base, or has no such members. Whether the digest is the promised one is for the caller to check.
+    pub fn result(&self, name: &str, held: Option<&MemberSet>) -> Option<MemberSet> {
+        Some(match self {
+            MembersChange::Full(members) => MemberSet::new(name, members.clone()),
+            MembersChange::Drop => MemberSet::new(name, Vec::new()),
+            MembersChange::Delta { base, add, remove } => {
+                let held = held.filter(|held| base.fits(&held.digest))?;
+                let (mut members, mut next) = (Vec::with_capacity(held.members.len() + add.len()), 0);
+                for at in remove {
+                    let at = usize::try_from(*at).ok()?;
+                    members.extend_from_slice(held.members.get(next..at)?);
+                    next = at + 1;
+                }
+                members.extend_from_slice(held.members.get(next..)?);
+                members.extend_from_slice(add);
+                MemberSet::new(name, members)
+            }
+        })
+    }
 }
 
 /// What the agent has to do, in this order.
@@ -192,8 +218,8 @@ pub enum Effect {
         set: Arc<str>,
         /// How it changes.
         change: MembersChange,
-        /// The digest afterwards; of an empty set for a drop.
-        digest: Digest,
+        /// The beginning of the digest afterwards; of an empty set's for a drop.
+        digest: Prefix,
     },
     /// The controller serves this agent: what it wants is this. An empty volume is ready to be judged from here on.
     Welcomed {

@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use journal::{Digest, Key};
-use proto::v1::{Blob, Remove, change};
+use proto::v1::{Blob, Patch, Remove, change};
 use zeroize::Zeroizing;
 
-use super::encode_change;
+use super::{Resource, encode_change};
 use crate::limits;
 use crate::secret::Secret;
 
@@ -55,6 +55,15 @@ impl Frames {
     /// How many chunks it has.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
+    }
+
+    /// All of it, if it is one chunk or none: then it travels in one message.
+    pub fn whole(&self) -> Option<Bytes> {
+        match self.chunks.len() {
+            0 => Some(Bytes::new()),
+            1 => self.chunk(0),
+            _ => None,
+        }
     }
 
     /// A chunk, at most 256 KiB; each byte is copied at most once for all sessions.
@@ -112,6 +121,23 @@ impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
     }
+}
+
+/// The encoded difference from an older body, if that is shorter than the whole: what both begin and end with stays.
+pub(super) fn patch(key: &Key, old: &[u8], now: &Resource) -> Option<Bytes> {
+    let new = &now.body;
+    let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    let (old, rest) = (&old[head..], &new[head..]);
+    let tail = old.iter().rev().zip(rest.iter().rev()).take_while(|(a, b)| a == b).count();
+    let patch = Patch {
+        kind: key.kind.to_string(),
+        name: key.name.to_string(),
+        head: u32::try_from(head).ok()?,
+        tail: u32::try_from(tail).ok()?,
+        middle: Bytes::copy_from_slice(&rest[..rest.len() - tail]),
+        secrets: now.secrets.iter().map(|digest| Bytes::copy_from_slice(&digest.0)).collect(),
+    };
+    Some(encode_change(change::Change::Patch(patch))).filter(|patch| patch.len() < now.encoded.len())
 }
 
 /// Collects a difference: blobs first, then puts, then removes.

@@ -17,17 +17,19 @@ const TOMBSTONES: usize = 65_536;
 pub struct SetDelta {
     /// The digest before.
     pub base: Digest,
-    /// Members that came.
+    /// Members that came, sorted.
     pub add: Vec<Arc<str>>,
-    /// Members that went.
-    pub remove: Vec<Arc<str>>,
+    /// Members that went: positions in the state before, ascending.
+    pub remove: Vec<u32>,
+    /// About how many bytes it is shorter than the whole set.
+    pub saves: usize,
 }
 
 struct Past {
     version: u64,
     members: Arc<[Arc<str>]>,
     digest: Digest,
-    /// To the present state; computed once for all sessions. `None`: not worth it.
+    /// To the present state; computed once for all sessions. `None`: longer than the whole set.
     delta: OnceLock<Option<Arc<SetDelta>>>,
 }
 
@@ -90,30 +92,33 @@ impl MemberSet {
 
     /// The difference for whoever holds the state that was the newest at this member version; `None` if that is not
     /// remembered or the whole set is shorter.
-    pub fn delta_from(&self, cursor: u64) -> Option<Arc<SetDelta>> {
-        let past = self.past.iter().rev().find(|past| past.version <= cursor)?;
+    pub fn delta_from(&self, version: u64) -> Option<Arc<SetDelta>> {
+        let past = self.past.iter().rev().find(|past| past.version <= version)?;
         past.delta.get_or_init(|| difference(past, &self.members).map(Arc::new)).clone()
     }
 }
 
 /// Walks both sorted lists once.
 fn difference(past: &Past, now: &[Arc<str>]) -> Option<SetDelta> {
-    let mut delta = SetDelta { base: past.digest, add: Vec::new(), remove: Vec::new() };
-    let (mut old, mut new) = (past.members.iter().peekable(), now.iter().peekable());
+    let mut delta = SetDelta { base: past.digest, add: Vec::new(), remove: Vec::new(), saves: 0 };
+    let (mut old, mut new) = ((0..).zip(past.members.iter()).peekable(), now.iter().peekable());
     loop {
         match (old.peek(), new.peek()) {
-            (Some(a), Some(b)) if a == b => {
+            (Some((_, a)), Some(b)) if a == b => {
                 old.next();
                 new.next();
             }
-            (Some(a), Some(b)) if a < b => delta.remove.extend(old.next().cloned()),
-            (Some(_), None) => delta.remove.extend(old.next().cloned()),
+            (Some((_, a)), Some(b)) if a < b => delta.remove.extend(old.next().map(|(at, _)| at)),
+            (Some(_), None) => delta.remove.extend(old.next().map(|(at, _)| at)),
             (_, Some(_)) => delta.add.extend(new.next().cloned()),
             (None, None) => break,
         }
     }
-    // A delta carries a digest of 32 bytes besides, about two members' worth.
-    (delta.add.len() + delta.remove.len() + 2 < now.len()).then_some(delta)
+    // A member has its tag and its length before it; positions are one to three bytes each, after a tag and a length.
+    let members = |all: &[Arc<str>]| all.iter().map(|member| member.len() + 2).sum::<usize>();
+    let length = members(&delta.add) + 3 * delta.remove.len() + 2;
+    delta.saves = members(now).checked_sub(length).filter(|saves| *saves > 0)?;
+    Some(delta)
 }
 
 /// All member sets of a fleet.

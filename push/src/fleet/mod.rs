@@ -3,6 +3,7 @@
 //! Pure: no clock, no sockets. One owner publishes, all sessions of the fleet read.
 
 mod admission;
+mod bodies;
 mod condemned;
 mod frames;
 mod history;
@@ -27,6 +28,7 @@ pub use frames::Frames;
 pub use members::{MemberSet, MemberSets, SetDelta, Tombstone};
 pub use refusals::{Refusals, Retry};
 
+use bodies::Bodies;
 use condemned::Condemned;
 use frames::{FrameCache, FrameKey};
 use history::History;
@@ -101,6 +103,7 @@ pub struct Fleet {
     resources: BTreeMap<Key, Resource>,
     secrets: Secrets,
     history: History,
+    bodies: Bodies,
     cache: FrameCache,
     members: MemberSets,
     member_version_at_root: u64,
@@ -126,6 +129,7 @@ impl Fleet {
             resources: BTreeMap::new(),
             secrets: Secrets::default(),
             history: History::new(empty_root),
+            bodies: Bodies::default(),
             cache: FrameCache::default(),
             members: MemberSets::default(),
             member_version_at_root: 0,
@@ -197,7 +201,9 @@ impl Fleet {
         let resource = encode(&item.key, item.body, secrets, leaf, serial);
         self.tree.insert(item.key.clone(), leaf);
         self.condemned.desired(&item.key, &leaf);
-        self.resources.insert(item.key.clone(), resource);
+        if let Some(old) = self.resources.insert(item.key.clone(), resource) {
+            self.bodies.was(old.leaf, old.body);
+        }
         changed.entry(item.key).or_insert(old_leaf);
     }
 
@@ -313,7 +319,9 @@ impl Fleet {
                 match self.resources.get(key) {
                     Some(now) if Some(now.leaf) == before => {}
                     Some(now) => {
-                        builder.put(&now.encoded, self.secrets.known(&now.secrets), |since| since > from);
+                        let old = before.and_then(|leaf| self.bodies.get(&leaf));
+                        let encoded = old.and_then(|old| frames::patch(key, old, now)).unwrap_or(now.encoded.clone());
+                        builder.put(&encoded, self.secrets.known(&now.secrets), |since| since > from);
                     }
                     None if before.is_some() => builder.remove(key),
                     None => {}

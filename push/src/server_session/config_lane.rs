@@ -239,25 +239,27 @@ impl ConfigLane {
             (None, None) => return self.ask_buckets(now),
         };
         self.transfers += 1;
+        let whole = frames.whole();
         let flight = Flight {
             transfer: self.transfers,
             version: fleet.version(),
-            next_chunk: 0,
-            committed: false,
+            next_chunk: whole.as_ref().map_or(0, |_| frames.chunks()),
+            committed: whole.is_some(),
             deadline: now.saturating_add(limits::push_deadline_ms(frames.len())),
             blobs: VecDeque::new(),
-            sent: 0,
+            sent: whole.as_ref().map_or(0, |whole| whole.len() as u64),
             asked: false,
             frames,
         };
         let begin = Begin {
             version: Some(flight.version.to_wire()),
-            base_root: wire::raw(&flight.frames.base()),
+            base_root: wire::beginning(&flight.frames.base()),
             root: wire::raw(&flight.frames.root()),
             bytes: flight.frames.len(),
             member_seq,
             replaced_buckets: Bytes::copy_from_slice(flight.frames.replaced()),
             transfer: flight.transfer,
+            whole,
         };
         self.state = State::Flying(Box::new(flight));
         Some(Message::Begin(begin))

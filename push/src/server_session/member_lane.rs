@@ -1,12 +1,13 @@
 //! The member lane of one stream: which sets the agent has, and the next message about them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use journal::Digest;
 use proto::v1::controller_message::Message;
 use proto::v1::{Drop, Members, MembersDelta, MembersFull, SendMemberBuckets, SendMemberSets, members};
 
+use crate::Prefix;
 use crate::fleet::{Fleet, MemberSet};
 use crate::limits;
 use crate::wire::{self, Broken};
@@ -15,6 +16,8 @@ use crate::wire::{self, Broken};
 const ASK_AGAIN_MS: u64 = 10_000;
 /// Sets that an agent may list in answer to one question.
 const LISTED: usize = 262_144;
+/// Sets whose last message is remembered since the stream was last up to date.
+const RECENT: usize = 4_096;
 
 /// What is known about the sets that did not change on this stream.
 #[derive(Debug)]
@@ -50,6 +53,11 @@ pub(super) struct MemberLane {
     began_empty: bool,
     baseline: Baseline,
     announced: Announced,
+    /// The member version at which everything had been sent: what was not sent since is at the agent as it was then.
+    /// `None` when more was sent since than is remembered.
+    level: Option<u64>,
+    /// By id, the version of what was sent since.
+    recent: HashMap<u32, u64>,
     /// To be sent whole, whether they changed or not.
     resend: BTreeSet<Arc<str>>,
     /// Their base is not known: when the cursor comes to them, whole.
@@ -82,6 +90,8 @@ impl MemberLane {
             began_empty,
             baseline,
             announced: Announced::default(),
+            level: Some(cursor),
+            recent: HashMap::new(),
             resend: BTreeSet::new(),
             whole: BTreeSet::new(),
             drops: BTreeMap::new(),
@@ -170,6 +180,7 @@ impl MemberLane {
     /// What changed is not remembered that far back: the agent says what it has.
     fn lose_track(&mut self, fleet: &Fleet) {
         self.cursor = fleet.members().version();
+        self.is_level();
         self.baseline = Baseline::AskBuckets;
         self.whole.clear();
         self.began_empty = false;
@@ -199,7 +210,7 @@ impl MemberLane {
                 }
                 Some(set) if self.refused.get(&name) == Some(&set.digest()) => {}
                 Some(set) => {
-                    if let Some(message) = self.send(fleet, &name, set, None) {
+                    if let Some(message) = self.send(fleet, &name, set, false) {
                         return Some(message);
                     }
                 }
@@ -227,12 +238,30 @@ impl MemberLane {
             }
             let dropped = self.drops.remove(name).is_some();
             let whole = self.whole.remove(name) | self.resend.remove(name) | self.refused.remove(name).is_some();
-            let base = (matches!(self.baseline, Baseline::Known) && !whole && !dropped).then_some(before);
-            if let Some(message) = self.send(fleet, name, set, base) {
+            let based = matches!(self.baseline, Baseline::Known) && !whole && !dropped;
+            if let Some(message) = self.send(fleet, name, set, based) {
                 return Some(message);
             }
         }
+        self.is_level();
         None
+    }
+
+    /// Everything up to the cursor, which is at the newest version, was sent.
+    fn is_level(&mut self) {
+        self.level = Some(self.cursor);
+        self.recent.clear();
+    }
+
+    /// Notes the version of a set that is sent now. Gives the one that the agent has of it, if that is known.
+    fn note(&mut self, id: u32, version: u64) -> Option<u64> {
+        let before = self.recent.get(&id).copied().or(self.level);
+        if self.recent.len() >= RECENT && !self.recent.contains_key(&id) {
+            self.level = None;
+        } else {
+            self.recent.insert(id, version);
+        }
+        before
     }
 
     /// Sets that are too large for a message since it was last asked; the agent keeps what it has of them.
@@ -240,8 +269,8 @@ impl MemberLane {
         std::mem::take(&mut self.too_large)
     }
 
-    /// `base`: the agent has the state that was the newest at this member version. `None`: no message holds the set.
-    fn send(&mut self, fleet: &Fleet, name: &Arc<str>, set: &MemberSet, base: Option<u64>) -> Option<Message> {
+    /// `based`: the agent has what it was last told of the set. `None`: no message holds the set.
+    fn send(&mut self, fleet: &Fleet, name: &Arc<str>, set: &MemberSet, based: bool) -> Option<Message> {
         if !set.fits() {
             self.refused.insert(Arc::clone(name), set.digest());
             self.too_large.push(Arc::clone(name));
@@ -249,22 +278,27 @@ impl MemberLane {
         }
         self.seq += 1;
         let strings = |members: &[Arc<str>]| members.iter().map(|member| member.to_string()).collect();
-        let content = match base.and_then(|base| set.delta_from(base)) {
+        let first = self.announced.insert(set.id());
+        let before = self.note(set.id(), set.version()).filter(|_| based);
+        // The stream's first message about a set has to name the base; later ones go on from the one before.
+        let named = if first { Prefix::LEN + 2 } else { 0 };
+        let delta = before.and_then(|before| set.delta_from(before)).filter(|delta| delta.saves > named);
+        let content = match delta {
             Some(delta) => members::Content::Delta(MembersDelta {
-                base: wire::raw(&delta.base),
+                base: if first { wire::beginning(&delta.base) } else { bytes::Bytes::new() },
                 add: strings(&delta.add),
-                remove: strings(&delta.remove),
+                remove: delta.remove.clone(),
             }),
             None => members::Content::Full(MembersFull { members: strings(set.members()) }),
         };
-        let set_name = if self.announced.insert(set.id()) { name.to_string() } else { String::new() };
+        let set_name = if first { name.to_string() } else { String::new() };
         let message = Members {
             epoch: fleet.epoch(),
             seq: self.seq,
             set_id: set.id(),
             set_name,
             content: Some(content),
-            digest: wire::raw(&set.digest()),
+            digest: wire::beginning(&set.digest()),
         };
         self.sent(fleet);
         Some(Message::Members(message))

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::digest::{leaf, members};
+use journal::members::MemberSet;
 use journal::{Digest, Key, MemberTree, Tree};
 use proto::v1::{AgentMessage, ControllerMessage};
 use push::agent_session::{self, AgentSession, Effect, HelloFacts, Holdings, MembersChange, Transfer};
 use push::fleet::{Fleet, FleetChange, Item};
 use push::server_session::{self, Agent, Event, Role, ServerSession};
-use push::{Secret, Version};
+use push::{Prefix, Secret, Version};
 
 /// SplitMix64: small, and the same everywhere.
 #[derive(Clone)]
@@ -45,7 +46,7 @@ pub struct Volume {
     pub named: BTreeMap<Key, Vec<Digest>>,
     pub keys: BTreeSet<Digest>,
     pub member_tree: MemberTree,
-    pub sets: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    pub sets: BTreeMap<Arc<str>, MemberSet>,
     pub applied: Option<Version>,
     pub epoch: u64,
     pub applications: u64,
@@ -62,6 +63,10 @@ impl Holdings for Volume {
 
     fn has_secret(&self, digest: &Digest) -> bool {
         self.keys.contains(digest)
+    }
+
+    fn body(&self, key: &Key) -> Option<Bytes> {
+        self.bodies.get(key).cloned()
     }
 }
 
@@ -94,30 +99,16 @@ impl Volume {
     }
 
     /// The digest of a set, or why the change cannot be made.
-    pub fn change_members(&mut self, set: &Arc<str>, change: &MembersChange, digest: Digest) -> Result<(), ()> {
-        let now = match change {
-            MembersChange::Drop => {
-                self.sets.remove(set);
-                self.member_tree.remove(set);
-                return Ok(());
-            }
-            MembersChange::Full(all) => all.iter().cloned().collect(),
-            MembersChange::Delta { base, add, remove } => {
-                let mut now = self.sets.get(set).cloned().ok_or(())?;
-                if members(set, now.iter().map(|m| &**m)) != *base {
-                    return Err(());
-                }
-                now.retain(|member| !remove.contains(member));
-                now.extend(add.iter().cloned());
-                now
-            }
-        };
-        let result = members(set, now.iter().map(|m| &**m));
-        if result != digest {
-            return Err(());
+    pub fn change_members(&mut self, set: &Arc<str>, change: &MembersChange, digest: Prefix) -> Result<(), ()> {
+        if *change == MembersChange::Drop {
+            self.sets.remove(set);
+            self.member_tree.remove(set);
+            return Ok(());
         }
+        let now = change.result(set, self.sets.get(set)).filter(|now| digest.fits(&now.digest)).ok_or(())?;
+        assert_eq!(now.digest, members(set, now.members.iter().map(|member| &**member)), "a set has its digest");
+        self.member_tree.insert(Arc::clone(set), now.digest);
         self.sets.insert(Arc::clone(set), now);
-        self.member_tree.insert(Arc::clone(set), result);
         Ok(())
     }
 
@@ -381,7 +372,7 @@ impl World {
                 return Some(format!("agent {at} is at {:?}, not at {}", volume.applied, self.fleet.version()));
             }
             let held: BTreeMap<&Arc<str>, Vec<&Arc<str>>> =
-                volume.sets.iter().map(|(name, all)| (name, all.iter().collect())).collect();
+                volume.sets.iter().map(|(name, all)| (name, all.members.iter().collect())).collect();
             let wanted: BTreeMap<&Arc<str>, Vec<&Arc<str>>> =
                 self.sets.iter().map(|(name, all)| (name, all.iter().collect())).collect();
             if held != wanted {
