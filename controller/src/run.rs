@@ -99,7 +99,7 @@ async fn serve(
     let mut settings = Settings::local(args.http, args.https);
     settings.allow_loopback_endpoints = args.allow_loopback_endpoints;
     let hub = Arc::new(Hub::new(settings.fleets.keys().cloned(), epoch));
-    let names = Arc::new(Names::load(args.state.join("status").join("agents.json")));
+    let names = Arc::new(Names::load(args.state.join("status").join("agents.jsonl")));
 
     let directory = Directory::open(&args.manifests)
         .with_context(|| format!("the folder of manifests {}", args.manifests.display()))?;

@@ -7,7 +7,6 @@ pub mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,16 +26,14 @@ use crate::watch::directory::FileFinding;
 
 /// So many objects of the status are looked at while the report is locked.
 const PART: usize = 64;
-/// So often whoever makes the status gives way between two parts.
-const YIELDS: usize = 1_000;
 
 /// All fleets.
 #[derive(Debug)]
 pub struct Hub {
     fleets: BTreeMap<FleetName, SharedFleet>,
     report: Mutex<Report>,
-    /// How many wait to tell the report something.
-    tellers: AtomicUsize,
+    /// Held by whoever is the next to have the report: who has just had it does not have it again before those who wait.
+    turn: Mutex<()>,
     revision: watch::Sender<u64>,
     metrics: Metrics,
     began: Instant,
@@ -59,7 +56,7 @@ impl Hub {
         Hub {
             fleets,
             report: Mutex::new(report),
-            tellers: AtomicUsize::new(0),
+            turn: Mutex::new(()),
             revision: watch::Sender::new(0),
             metrics: Metrics::default(),
             began: Instant::now(),
@@ -103,9 +100,7 @@ impl Hub {
 
     /// Changes the report and tells who waits.
     fn tell<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
-        self.tellers.fetch_add(1, Ordering::AcqRel);
-        let mut report = lock(&self.report);
-        self.tellers.fetch_sub(1, Ordering::AcqRel);
+        let mut report = self.report();
         let value = change(&mut report);
         let revision = report.revision();
         drop(report);
@@ -115,7 +110,13 @@ impl Hub {
 
     /// Looks at the report.
     pub fn read<T>(&self, look: impl FnOnce(&Report) -> T) -> T {
-        look(&lock(&self.report))
+        look(&self.report())
+    }
+
+    /// The report, when it is our turn.
+    fn report(&self) -> MutexGuard<'_, Report> {
+        let _turn = lock(&self.turn);
+        lock(&self.report)
     }
 
     /// Notes why the world is held, or that it is not.
@@ -233,7 +234,6 @@ impl Hub {
         let mut document = self.read(Report::document);
         let mut after = None;
         loop {
-            self.let_others_go();
             let part = self.read(|report| report.objects_after(after.as_ref(), PART, &generation_of));
             let Some((last, _)) = part.last() else { break };
             after = Some(last.clone());
@@ -242,24 +242,12 @@ impl Hub {
         document.objects.extend(self.read(Report::file_objects));
         let mut after = None;
         loop {
-            self.let_others_go();
             let part = self.read(|report| report.backends_after(after.as_ref(), PART));
             let Some((last, _)) = part.last() else { break };
             after = Some(last.clone());
             document.backends.extend(part.into_iter().map(|(_, backend)| backend));
         }
         document
-    }
-
-    /// Lets those who have news for the report go first. Bounded, so that a flood of news does not keep the status from
-    /// ever being told.
-    fn let_others_go(&self) {
-        for _ in 0..YIELDS {
-            if self.tellers.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            std::thread::yield_now();
-        }
     }
 
     /// What the fleets have published: names, lengths and digests, no bodies.

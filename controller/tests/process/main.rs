@@ -227,14 +227,14 @@ async fn what_is_in_the_folder_is_at_every_agent_when_a_wait_ends() {
         assert!(has(&agent.volume, "fragment/Ingress/default/a/a.example"));
         let volume = agent.volume.lock().unwrap();
         assert_eq!(volume.secrets.len(), 1);
-        assert_eq!(volume.sets["default/web:80/tcp"], ["10.0.0.1:8080".into()]);
+        assert_eq!(volume.sets["default/web:80/tcp"].members[..], ["10.0.0.1:8080".into()]);
     }
     supervisor.place("b.yaml", &ingress("b", "b.example"));
     supervisor.place("web.yaml", &WEB.replace("10.0.0.1", "10.0.0.7"));
     supervisor.live(&["replica-0", "replica-1"]).await;
     for agent in &agents {
         assert!(has(&agent.volume, "fragment/Ingress/default/b/b.example"));
-        assert_eq!(agent.volume.lock().unwrap().sets["default/web:80/tcp"], ["10.0.0.7:8080".into()]);
+        assert_eq!(agent.volume.lock().unwrap().sets["default/web:80/tcp"].members[..], ["10.0.0.7:8080".into()]);
     }
     fs::remove_file(supervisor.path("manifests/a.yaml")).unwrap();
     supervisor.live(&["replica-0", "replica-1"]).await;
