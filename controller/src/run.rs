@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow};
 use arc_swap::ArcSwap;
-use push::authority::Authority;
+use push::authority::{Authority, BACKDATED};
 use push::grpc::{accept, enrol, server, tls};
 use push::identity::{AgentIdentity, FleetId};
 use tokio::net::TcpListener;
@@ -33,6 +33,8 @@ use crate::{admin, process, report};
 
 /// How long a certificate of the controller is valid; the next one is made at half of it.
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// How often it is looked whether a next one has to be made: agents who come meanwhile may be refused because of the time.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
 /// How long the supervisor may take to answer for a token.
 const REDEEM: Duration = Duration::from_secs(5);
 
@@ -178,18 +180,33 @@ fn slots(authority: &Authority) -> anyhow::Result<(tls::TlsSlot, tls::TlsSlot)> 
     Ok((tls::slot(tls::enrolment_server(&own)?), tls::slot(tls::push_server(&own, authority.bundle())?)))
 }
 
-/// Replaces the certificate at half its life, for ever. Gives an error when no new one can be made.
+/// Replaces the certificate in time, for ever. Gives an error when no new one can be made.
 async fn renew(authority: &ArcSwap<Authority>, enrol_tls: &tls::TlsSlot, push_tls: &tls::TlsSlot) -> anyhow::Error {
+    let mut made = SystemTime::now();
     loop {
-        tokio::time::sleep(CERTIFICATE_LIFETIME / 2).await;
+        tokio::time::sleep(CERTIFICATE_LOOK).await;
+        let now = SystemTime::now();
+        if !is_due(made, now) {
+            continue;
+        }
         match slots(&authority.load()) {
             Ok((enrol, push)) => {
                 enrol_tls.store(enrol.load_full());
                 push_tls.store(push.load_full());
+                made = now;
                 tracing::info!("the controller's certificate was renewed");
             }
             Err(error) => return error.context("the controller's certificate"),
         }
+    }
+}
+
+/// Whether a certificate that was made then has to be replaced. By the time of day, as those judge it who see it: a clock may
+/// be set, in both directions, and a machine may sleep.
+fn is_due(made: SystemTime, now: SystemTime) -> bool {
+    match now.duration_since(made) {
+        Ok(age) => age >= CERTIFICATE_LIFETIME / 2,
+        Err(back) => back.duration() >= BACKDATED / 2,
     }
 }
 
@@ -225,5 +242,22 @@ impl enrol::Redeemer for SupervisorRedeemer {
             self.names.learn(&agent.uid, &agent.pod);
         }
         agent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_replaced_long_before_it_is_out_of_its_time_wherever_the_clock_is_set() {
+        let (made, hour) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000), Duration::from_secs(3600));
+        assert!(!is_due(made, made));
+        for hours in 1..=100 {
+            // It is good for a day in both directions.
+            let (ahead, back) = (is_due(made, made + hour * hours), is_due(made, made - hour * hours));
+            assert_eq!((ahead, back), (hours >= 12, hours >= 12), "{hours} hours");
+        }
+        assert!(BACKDATED > hour * 2 && CERTIFICATE_LIFETIME > hour * 2, "an hour is nothing");
     }
 }

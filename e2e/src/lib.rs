@@ -1,6 +1,7 @@
 //! Simulation, process tests, cases and benches: everything that looks at the whole. Nobody imports it.
 
 pub mod http_client;
+pub mod machine;
 pub mod process;
 pub mod shop;
 pub mod sim;

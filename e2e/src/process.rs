@@ -83,6 +83,8 @@ pub struct Options {
     pub log: Option<String>,
     /// A command that runs it, such as `ip netns exec NAME`; it has to become it (execve(2)).
     pub within: Vec<String>,
+    /// The folder of its programs; where they were built when it is none.
+    pub programs: Option<PathBuf>,
     /// Further variables of the environment, which all its processes get.
     pub variables: Vec<(String, String)>,
 }
@@ -96,6 +98,7 @@ impl Default for Options {
             more: vec!["--echo".to_owned()],
             log: None,
             within: Vec::new(),
+            programs: None,
             variables: Vec::new(),
         }
     }
@@ -133,7 +136,11 @@ impl Up {
     /// # Errors
     /// When it ends at once; what it said is in the error.
     pub fn start(manifests: &Path, state: &Path, options: &Options) -> Result<Up> {
-        let mut words = options.within.iter().map(Into::into).chain([program("scalwsctl")?.into_os_string()]);
+        let first = match &options.programs {
+            Some(folder) => folder.join("scalwsctl"),
+            None => program("scalwsctl")?,
+        };
+        let mut words = options.within.iter().map(Into::into).chain([first.into_os_string()]);
         let mut command = Command::new(words.next().context("no program")?);
         command.args(words).arg("up").arg(manifests).arg("--state").arg(state);
         command.args(["--http", &options.http.to_string(), "--https", &options.https.to_string()]);
@@ -311,7 +318,8 @@ pub fn lives(process: &Below) -> bool {
     command_of(process.pid).is_some_and(|command| command == process.command)
 }
 
-fn below(parent: i32) -> Vec<Below> {
+/// The children of a process that are no zombies, by number.
+pub fn below(parent: i32) -> Vec<Below> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
     let mut out: Vec<Below> = pids

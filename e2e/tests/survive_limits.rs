@@ -1,6 +1,5 @@
 //! A volume that is full, a state directory that cannot be written, no descriptors: said clearly, served on, mended by itself.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
@@ -9,11 +8,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::http_client::get;
-use e2e::process::{Below, Options, SOON, Up, send, until};
+use e2e::machine::descriptors::allow_more;
+use e2e::process::{Options, SOON, Up, send, until};
 use e2e::shop::{Shop, ingress, ingress_tls, tls_secret};
 use e2e::traffic::scene::Scene;
 use http::StatusCode;
-use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::process::Signal;
 
 /// A file system in memory at a path, until it is dropped.
 struct Mounted(PathBuf);
@@ -49,24 +49,6 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
-}
-
-/// Leaves a process so many descriptors more than it has open; none lifts the limit.
-fn allow_more(process: &Below, more: Option<usize>) -> Result<()> {
-    let entries = fs::read_dir(format!("/proc/{}/fd", process.pid))?;
-    let open: BTreeSet<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    // The limit is on the number of a descriptor: below it only so many may be free.
-    let free = |more| (0..).filter(|number| !open.contains(number)).nth(more);
-    let pid = Pid::from_raw(process.pid);
-    let limits = fs::read_to_string(format!("/proc/{}/limits", process.pid))?;
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).context("no limit")?;
-    let maximum = line.split_whitespace().nth(4).and_then(|word| word.parse().ok());
-    let current = match more {
-        Some(more) => free(more),
-        None => maximum,
-    };
-    rustix::process::prlimit(pid, Resource::Nofile, Rlimit { current, maximum })?;
-    Ok(())
 }
 
 fn nothing_failed(scene: Scene, what: &str) -> Result<()> {
@@ -216,6 +198,5 @@ async fn a_controller_or_agent_without_descriptors_changes_nothing_and_catches_u
         ensure!(scene.up.find(program, argument)? == process, "{program} was started again");
         scene.answered(50)?;
     }
-    eprintln!("not run: the clock set back an hour (the clock of one process cannot be set here)");
     nothing_failed(scene, "controller and agent without descriptors")
 }

@@ -15,8 +15,8 @@ use crate::identity::AgentIdentity;
 
 /// How long a certificate of an agent is valid.
 pub const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// How far back validity begins, for clocks that differ.
-pub const BACKDATED: Duration = Duration::from_secs(60);
+/// How far back validity begins, for clocks that differ or are set back. It gives nothing away: the key is new.
+pub const BACKDATED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest signing request that is read, in bytes. One for a P-256 key has about 250.
 const LONGEST_CSR: usize = 4_096;
 

@@ -416,7 +416,8 @@ async fn no_method_answers_without_live_credentials_of_a_declared_fleet() {
         ("no certificate", None),
         ("another authority's certificate", Some(controller.credentials(&foreign, &agent("uid-1"), now))),
         ("an ended certificate", Some(controller.credentials(&authority, &agent("uid-1"), now - 2 * day))),
-        ("a certificate of the future", Some(controller.credentials(&authority, &agent("uid-1"), now + day))),
+        // Certificates begin a day before they are made.
+        ("a certificate of the future", Some(controller.credentials(&authority, &agent("uid-1"), now + 2 * day))),
         ("the controller's own certificate", Some(as_client)),
         ("another fleet's certificate", Some(controller.credentials(&authority, &other_fleet, now))),
     ];

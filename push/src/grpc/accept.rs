@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use rustls::CertificateError;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -164,6 +165,38 @@ impl Drop for SourcePlace {
     }
 }
 
+/// How often it is said at most that somebody is refused because of the time: anybody can make it happen.
+const SAY: Duration = Duration::from_secs(1);
+
+/// When it was said last.
+#[derive(Default)]
+struct Said(Mutex<Option<Instant>>);
+
+impl Said {
+    fn may_say(&self, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = last.is_none_or(|last| now.saturating_duration_since(last) >= SAY);
+        if may {
+            *last = Some(now);
+        }
+        may
+    }
+}
+
+/// Whether a certificate was refused only because it has not begun or has ended, by this machine's clock.
+fn is_out_of_time(error: &io::Error) -> bool {
+    let rustls = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(
+        rustls,
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. }
+        ))
+    )
+}
+
 /// Accepts for ever; handshakes run side by side, none holds up another. Ends when the receiver is gone.
 pub(super) async fn accept(
     listener: TcpListener,
@@ -172,7 +205,7 @@ pub(super) async fn accept(
     ready: mpsc::Sender<io::Result<Connection>>,
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
-    let sources = Sources::default();
+    let (sources, said) = (Sources::default(), Arc::new(Said::default()));
     let mut handshakes = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -192,6 +225,7 @@ pub(super) async fn accept(
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
         let Some(source) = sources.take(address.ip(), limits.per_source) else { continue };
         let (acceptor, ready, limit) = (TlsAcceptor::from(tls.load_full()), ready.clone(), limits.handshake);
+        let said = Arc::clone(&said);
         handshakes.spawn(async move {
             if tcp.set_nodelay(true).is_err() {
                 return;
@@ -212,6 +246,9 @@ pub(super) async fn accept(
                     };
                     // Nobody to serve it any more: it is closed.
                     let _ = ready.send(Ok(connection)).await;
+                }
+                Ok(Err(error)) if is_out_of_time(&error) && said.may_say(Instant::now()) => {
+                    tracing::warn!(%address, %error, "an agent is refused because of the time; is a clock wrong?");
                 }
                 Ok(Err(error)) => tracing::debug!(%address, %error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!(%address, "a TLS handshake took too long"),

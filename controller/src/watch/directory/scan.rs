@@ -39,7 +39,9 @@ impl Signature {
     /// Whether it was emptied a moment ago, as whoever writes a file in place does first.
     pub(super) fn is_being_written(&self, now: SystemTime) -> bool {
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos().cast_signed());
-        self.plain && self.length == 0 && now - self.modified_ns < Duration::from_millis(200).as_nanos().cast_signed()
+        // A time in the future is that of a clock that was set back since.
+        let moment = 0..Duration::from_millis(200).as_nanos().cast_signed();
+        self.plain && self.length == 0 && moment.contains(&(now - self.modified_ns))
     }
 
     /// Whether a later write might have left the same signature: the file changed just before it was read, and clocks
@@ -155,4 +157,23 @@ pub(super) fn read(root: &Path, path: &Path) -> Result<(Zeroizing<Vec<u8>>, Sign
     let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
     file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
     Ok((bytes, Signature::of(&metadata)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_being_written_for_a_moment_and_not_until_a_clock_that_was_set_back_gets_there() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let emptied = |at: SystemTime| {
+            let modified_ns = at.duration_since(UNIX_EPOCH).unwrap().as_nanos().cast_signed();
+            let signature =
+                Signature { plain: true, device: 1, inode: 1, length: 0, modified_ns, changed_ns: modified_ns };
+            signature.is_being_written(now)
+        };
+        assert!(emptied(now) && emptied(now - Duration::from_millis(150)));
+        assert!(!emptied(now - Duration::from_millis(250)));
+        assert!(!emptied(now + Duration::from_secs(3_600)), "its time is that of the clock before");
+    }
 }
