@@ -11,6 +11,8 @@ pub mod limits;
 mod prefix;
 mod secret;
 pub mod server_session;
+#[cfg(feature = "skew")]
+pub mod skew;
 mod version;
 mod wire;
 

@@ -2,6 +2,16 @@
 
 /// The protocol version that this build speaks, lowest and highest.
 pub const PROTOCOL: (u32, u32) = (1, 1);
+
+/// [`PROTOCOL`], unless a test makes this process one of another release.
+pub fn protocol() -> (u32, u32) {
+    #[cfg(feature = "skew")]
+    if let Some(protocol) = crate::skew::protocol() {
+        return protocol;
+    }
+    PROTOCOL
+}
+
 /// The longest chunk of a transfer, in bytes.
 pub const CHUNK: usize = 256 * 1024;
 /// The longest gRPC message, in bytes: the largest member set is the largest message.

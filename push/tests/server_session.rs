@@ -741,6 +741,10 @@ fn typed_answers_for_those_who_cannot_be_served() {
     let said = talk.say();
     let [Down::Unsupported(unsupported)] = &said[..] else { panic!("{said:?}") };
     assert_eq!(unsupported.what, "protocol");
+    let mut talk = Talk::new(put("a", "1"));
+    talk.hear(Up::Hello(Hello { protocol_min: 1, protocol_max: 9, ..hello() }));
+    let Some(Down::Welcome(welcome)) = talk.say().into_iter().next() else { panic!("a newer agent is served") };
+    assert_eq!(welcome.protocol, 1, "the highest version that both speak");
 
     let mut talk = Talk::new(put("a", "1"));
     talk.input(Input::Role(Role::NotLeader { leader_address: Some("10.0.0.1:1".to_owned()), retry_ms: 70 }));

@@ -32,7 +32,7 @@ fn digest(digest: &SecretDigest) -> Option<Digest> {
 
 /// A step of a fleet.
 pub fn change(delta: FleetDelta) -> FleetChange {
-    FleetChange {
+    let change = FleetChange {
         puts: delta.puts.into_iter().map(item).collect(),
         removes: delta.removes.iter().filter(|_| !mutants::active(Mutant::RemovalIsLost)).map(key).collect(),
         secrets: delta
@@ -42,5 +42,8 @@ pub fn change(delta: FleetDelta) -> FleetChange {
             .collect(),
         drop_secrets: delta.secrets_removed.iter().filter_map(digest).collect(),
         members: delta.sets.iter().map(|(name, set)| (Arc::from(name.to_string()), set.clone())).collect(),
-    }
+    };
+    #[cfg(feature = "skew")]
+    let change = super::skew::newer(change);
+    change
 }

@@ -2,6 +2,8 @@
 
 pub mod condemned;
 pub mod convert;
+#[cfg(feature = "skew")]
+mod skew;
 mod translator;
 mod worker;
 

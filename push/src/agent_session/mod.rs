@@ -172,6 +172,8 @@ impl AgentSession {
         if self.phase != Phase::New {
             return;
         }
+        #[cfg(feature = "skew")]
+        let facts = crate::skew::facts(facts);
         self.phase = Phase::Waiting;
         self.heard = now;
         self.config.connected(facts.highest_epoch, facts.applied);
@@ -179,8 +181,8 @@ impl AgentSession {
         self.hello_root = Some(root);
         send(
             ToController::Hello(Hello {
-                protocol_min: limits::PROTOCOL.0,
-                protocol_max: limits::PROTOCOL.1,
+                protocol_min: limits::protocol().0,
+                protocol_max: limits::protocol().1,
                 schema_version: facts.schema_version,
                 boot_id: facts.boot_id,
                 highest_epoch: facts.highest_epoch,
@@ -302,7 +304,8 @@ impl AgentSession {
         let target = welcome.target.as_ref().ok_or(Broken("Welcome without a target"))?;
         let root = wire::digest(&target.root)?;
         wire::digest(&welcome.member_root)?;
-        if welcome.protocol < limits::PROTOCOL.0 || welcome.protocol > limits::PROTOCOL.1 {
+        let (lowest, highest) = limits::protocol();
+        if !(lowest..=highest).contains(&welcome.protocol) {
             return Err(Broken("Welcome names a protocol that Hello did not offer").into());
         }
         self.config.fence(welcome.epoch, out)?;

@@ -21,14 +21,15 @@ impl ServerSession {
         if !matches!(self.phase, Phase::Hello(_)) {
             return Err(Broken("a second Hello"));
         }
-        let range = (hello.protocol_min, hello.protocol_max);
+        let (range, ours) = ((hello.protocol_min, hello.protocol_max), limits::protocol());
         let facts = facts(hello)?;
         // What it runs is what it says from now on.
         fleet.agent_left(&self.agent.uid);
         self.next_heartbeat = now.saturating_add(limits::HEARTBEAT_MS);
         self.events.push(Event::Hello(Box::new(facts.clone())));
         self.hello = Some(facts);
-        if range.0 > limits::PROTOCOL.1 || range.1 < limits::PROTOCOL.0 {
+        self.protocol = range.1.min(ours.1);
+        if self.protocol < range.0.max(ours.0) {
             self.farewell(ToAgent::Unsupported(Unsupported { what: "protocol".to_owned() }), "unsupported");
             return Ok(());
         }
@@ -114,7 +115,7 @@ impl ServerSession {
         }
         ToAgent::Welcome(Welcome {
             epoch: fleet.epoch(),
-            protocol: limits::PROTOCOL.1,
+            protocol: self.protocol,
             heartbeat_ms: u32::try_from(limits::HEARTBEAT_MS).unwrap_or(u32::MAX),
             target: Some(target(fleet)),
             member_root: wire::raw(&fleet.members().root()),

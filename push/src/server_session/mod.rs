@@ -55,6 +55,8 @@ pub struct ServerSession {
     role: Role,
     phase: Phase,
     hello: Option<HelloFacts>,
+    /// The highest protocol version that both ends speak.
+    protocol: u32,
     /// Both exist from Hello on.
     lanes: Option<Lanes>,
     heard: u64,
@@ -87,6 +89,7 @@ impl ServerSession {
             role,
             phase: Phase::Hello(now.saturating_add(limits::HELLO_MS)),
             hello: None,
+            protocol: 0,
             lanes: None,
             heard: now,
             next_heartbeat: now.saturating_add(limits::HEARTBEAT_MS),
