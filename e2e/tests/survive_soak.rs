@@ -5,10 +5,15 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use e2e::machine::descriptors::allow_more;
+use e2e::machine::link::{Conditions, Link};
+use e2e::machine::programs::Programs;
 use e2e::process::{Options, send};
 use e2e::shop::{Shop, ingress_tls, tls_secret};
+use e2e::traffic::deaths::Deaths;
 use e2e::traffic::plane::resident;
 use e2e::traffic::scene::{Scene, at_rate};
+use e2e::traffic::{Plan, Target, Traffic, Trusted};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
@@ -19,6 +24,13 @@ const SHORT: u64 = 8;
 /// Memory and the pools of idle connections have to settle before their slopes say anything.
 const SETTLED: u64 = 300;
 const SEED: u64 = 44;
+/// The host whose certificate is rotated.
+const HANDS: &str = "hands.example.com";
+/// How many events there are, some of them twice, so that they come more often.
+const EVENTS: u32 = 10;
+const ROLLING: &str = "rolling endpoints";
+const CUT: &str = "a cut link";
+const DESCRIPTORS: &str = "no descriptors";
 
 /// Something that must stay flat: its samples are (seconds, value).
 type Series = BTreeMap<(String, &'static str), Vec<(f64, f64)>>;
@@ -75,16 +87,51 @@ fn slack(what: &str, level: f64) -> f64 {
     }
 }
 
+/// A route with a certificate of its own comes, or changes.
+fn edit(scene: &Scene, slot: u32, dice: &mut StdRng) -> Result<()> {
+    let (object, host) = (format!("soak-{slot}"), format!("soak-{slot}.example.com"));
+    let (_, secret) = tls_secret("shop", &object, &host)?;
+    let (service, port) = [("web", 80), ("assets", 8080)][dice.random_range(0..2)];
+    let route = ingress_tls("shop", &object, &host, service, port, &object);
+    scene.shop.write(&format!("shop/{object}.yaml"), &format!("{secret}---\n{route}"))
+}
+
 #[test]
 fn all_faults_at_once_make_nothing_fail_or_grow() -> Result<()> {
     let seconds: u64 = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok()).unwrap_or(SHORT);
-    let scene = Scene::start(Shop::copy()?, &Options::default(), |_, _| Vec::new())?;
+    let link = Link::new(Conditions::default(), SEED, "the link of an agent that is cut, again and again")?;
+    let mut options = Options::default();
+    // What is started from here on is in the network before the link; the agent that is killed is behind it.
+    let programs = match &link {
+        Some(link) => {
+            link.near().enter()?;
+            Some(link.behind("replica-0")?)
+        }
+        None => None,
+    };
+    options.programs = programs.as_ref().and_then(Programs::folder);
+    let scene = Scene::start(Shop::copy()?, &options, |_, _| Vec::new())?;
+    let deaths = Deaths::watch(scene.up.file().pid, "scalwsd", scene.traffic.began());
+    // Handshakes with a certificate that is rotated: never another one than it may be.
+    let (certificate, text) = tls_secret("shop", "hands", HANDS)?;
+    let trusted = Trusted::only(&certificate)?;
+    scene.shop.write("shop/hands.yaml", &text)?;
+    scene.shop.write("shop/hands-ingress.yaml", &ingress_tls("shop", "hands", HANDS, "assets", 8080, "hands"))?;
+    scene.up.wait()?;
+    let target = Target::https(scene.up.file().https, HANDS, &["shop/assets"], &trusted);
+    let hands = Traffic::start(Plan { per_second: 20, kept: 0, ..Plan::of(vec![target]) })?;
+    let hand_deaths = Deaths::watch(scene.up.file().pid, "scalwsd", hands.began());
+    let web = scene.shop.read("shop/web.yaml")?;
     let (began, length) = (Instant::now(), Duration::from_secs(seconds));
     let mut dice = StdRng::seed_from_u64(SEED);
     let (mut series, mut events) = (Series::new(), BTreeMap::<&str, usize>::new());
-    while began.elapsed() < length {
-        let late = began.elapsed() > length / 2;
-        let event = dice.random_range(0..6);
+    // Each of them once, then as the dice say.
+    for round in 0.. {
+        if began.elapsed() >= length && round >= EVENTS {
+            break;
+        }
+        let late = round >= EVENTS && began.elapsed() > length / 2;
+        let event = if round < EVENTS { round } else { dice.random_range(0..EVENTS) };
         let (name, victim) = match event {
             0 => ("edits", None),
             1 => ("rotations", None),
@@ -92,9 +139,13 @@ fn all_faults_at_once_make_nothing_fail_or_grow() -> Result<()> {
             2 if !late => ("kill -9 of the controller", Some(("scalws-controller", ""))),
             2 | 3 => ("SIGSTOP of the controller", None),
             4 => ("kill -9 of an agent", Some(("scalws-agent", "replica-0"))),
+            5 | 6 => (ROLLING, None),
+            7 if link.is_some() => (CUT, None),
+            7 | 8 => (DESCRIPTORS, None),
             _ => ("kill -9 of scalwsd", Some(("scalwsd", "/r0"))),
         };
         scene.traffic.doing(name);
+        hands.doing(name);
         *events.entry(name).or_default() += 1;
         match (name, victim) {
             (_, Some((program, argument))) => {
@@ -107,26 +158,60 @@ fn all_faults_at_once_make_nothing_fail_or_grow() -> Result<()> {
                 scene.answered(100)?;
                 send(controller.pid, Signal::CONT)?;
             }
-            (name, _) => {
-                at_rate(50, 25, |_| {
-                    let slot = if name == "rotations" { 0 } else { dice.random_range(0..20) };
-                    let (object, host) = (format!("soak-{slot}"), format!("soak-{slot}.example.com"));
-                    let (_, secret) = tls_secret("shop", &object, &host)?;
-                    let (service, port) = [("web", 80), ("assets", 8080)][dice.random_range(0..2)];
-                    let route = ingress_tls("shop", &object, &host, service, port, &object);
-                    scene.shop.write(&format!("shop/{object}.yaml"), &format!("{secret}---\n{route}"))
+            (ROLLING, _) => {
+                // One of two pods goes while the other one is there, a hundred changes a second.
+                at_rate(100, 50, |turn| {
+                    let gone = ["{ready: true}", "{ready: false}", "{ready: false, serving: true, terminating: true}"];
+                    let mut parts = web.splitn(3, "{ready: true}");
+                    let mut next = || parts.next().unwrap_or_default();
+                    let (first, second) = ((turn / 3) % 2 == 0, gone[turn as usize % 3]);
+                    let (one, other) = if first { (second, gone[0]) } else { (gone[0], second) };
+                    let text = [next(), one, next(), other, next()].concat();
+                    scene.shop.write("shop/web.yaml", &text)
                 })?;
+                scene.shop.write("shop/web.yaml", &web)?;
+            }
+            (CUT, _) => {
+                let Some(link) = &link else { continue };
+                link.cut(true);
+                edit(&scene, dice.random_range(0..20), &mut dice)?;
+                // From less than the agent notices to more.
+                scene.answered(if round < EVENTS { 200 } else { dice.random_range(100..4_000) })?;
+                link.cut(false);
+            }
+            (DESCRIPTORS, _) => {
+                let (program, argument) =
+                    [("scalws-controller", ""), ("scalws-agent", "replica-1")][dice.random_range(0..2)];
+                let process = scene.up.find(program, argument)?;
+                allow_more(&process, Some(0))?;
+                edit(&scene, dice.random_range(0..20), &mut dice)?;
+                scene.answered(100)?;
+                allow_more(&process, None)?;
+            }
+            ("rotations", _) => {
+                at_rate(50, 25, |_| {
+                    let (certificate, text) = tls_secret("shop", "hands", HANDS)?;
+                    trusted.also(&certificate)?;
+                    scene.shop.write("shop/hands.yaml", &text)
+                })?;
+                scene.up.wait()?;
+                trusted.newest_only();
+            }
+            _ => {
+                at_rate(50, 25, |_| edit(&scene, dice.random_range(0..20), &mut dice))?;
             }
         }
         scene.up.wait().with_context(|| format!("after {name}"))?;
         scene.answered(30)?;
         sample(&scene, began.elapsed().as_secs_f64(), &mut series)?;
     }
+    let (deaths, hand_deaths, hands) = (deaths.stop()?, hand_deaths.stop()?, hands.stop()?);
     let report = scene.end()?;
-    eprintln!("{events:?}\n{report}");
-    let dies = |doing: &str| doing.contains("scalwsd");
-    let rest = report.unexplained(|failed| failed.is_cut() && (dies(&failed.doing) || dies(&failed.after)));
-    assert!(rest.is_empty(), "{rest:#?}");
+    eprintln!("{events:?}\n{report}\nhandshakes: {hands}\n{} deaths of scalwsd", deaths.len());
+    for (report, deaths) in [(&report, &deaths), (&hands, &hand_deaths)] {
+        let rest = report.unexplained(|failed| deaths.iter().any(|death| death.explains(failed)));
+        assert!(rest.is_empty(), "failed, and was not under way at a death of scalwsd: {rest:#?}");
+    }
     let mut grown = Vec::new();
     for ((who, what), samples) in &series {
         let half: Vec<(f64, f64)> =

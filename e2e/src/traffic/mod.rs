@@ -1,6 +1,7 @@
 //! Traffic at a constant rate against a running `up`, without retries: what fails, when, and what the run was doing then.
 
 mod client;
+pub mod deaths;
 pub mod plane;
 mod report;
 pub mod scene;
@@ -123,6 +124,11 @@ impl Traffic {
     /// Says what the run does from now on; failures are noted with it.
     pub fn doing(&self, what: &str) {
         *lock(&self.run.doing) = what.into();
+    }
+
+    /// When the traffic began, for who measures on its clock.
+    pub fn began(&self) -> Instant {
+        self.run.began
     }
 
     /// Time since the traffic began, the clock of the report.
