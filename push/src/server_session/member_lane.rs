@@ -18,6 +18,8 @@ const ASK_AGAIN_MS: u64 = 10_000;
 const LISTED: usize = 262_144;
 /// Sets whose last message is remembered since the stream was last up to date.
 const RECENT: usize = 4_096;
+/// Room for so many sets and messages is kept for the next time.
+const FEW: usize = 16;
 
 /// What is known about the sets that did not change on this stream.
 #[derive(Debug)]
@@ -250,11 +252,18 @@ impl MemberLane {
     /// Everything up to the cursor, which is at the newest version, was sent.
     fn is_level(&mut self) {
         self.level = Some(self.cursor);
+        if self.recent.capacity() > FEW {
+            self.recent = HashMap::new();
+        }
         self.recent.clear();
     }
 
     /// Notes the version of a set that is sent now. Gives the one that the agent has of it, if that is known.
     fn note(&mut self, id: u32, version: u64) -> Option<u64> {
+        if self.level == Some(0) {
+            // It began with nothing: until it has all, sets are sent whole, and need not be remembered.
+            return None;
+        }
         let before = self.recent.get(&id).copied().or(self.level);
         if self.recent.len() >= RECENT && !self.recent.contains_key(&id) {
             self.level = None;
@@ -320,6 +329,9 @@ impl MemberLane {
         {
             complete = version.or(complete);
             self.in_flight.pop_front();
+        }
+        if self.in_flight.is_empty() && self.in_flight.capacity() > FEW {
+            self.in_flight = VecDeque::new();
         }
         self.acked = self.acked.max(seq);
         Ok(complete)
