@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A domain in its normal form: lower case, no trailing dot, wildcards only in front.
+/// A domain in its normal form: lower case, no trailing dot, wildcards only in front. Copies share one text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Domain(String);
+pub struct Domain(Arc<str>);
 
 /// A text that is no domain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +21,7 @@ pub struct DomainError {
 impl Domain {
     /// The catch-all, which covers every name that nothing more specific covers.
     pub fn any() -> Domain {
-        Domain("*".to_owned())
+        Domain("*".into())
     }
 
     /// The text in its normal form.
@@ -28,9 +29,14 @@ impl Domain {
         &self.0
     }
 
+    /// The same text, shared.
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+
     /// True for `*`.
     pub fn is_any(&self) -> bool {
-        self.0 == "*"
+        &*self.0 == "*"
     }
 
     /// True for `*`, `*.x` and `**.x`.
@@ -49,7 +55,7 @@ impl Domain {
         if let Some(suffix) = self.0.strip_prefix('*') {
             return name.strip_suffix(suffix).is_some_and(|label| !label.is_empty() && !label.contains('.'));
         }
-        self.0 == name
+        &*self.0 == name
     }
 }
 
@@ -82,7 +88,7 @@ impl FromStr for Domain {
                 );
             }
         }
-        Ok(Domain(lower))
+        Ok(Domain(lower.into()))
     }
 }
 
@@ -102,7 +108,7 @@ impl<'de> Deserialize<'de> for Domain {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let domain: Domain = text.parse().map_err(serde::de::Error::custom)?;
-        if domain.0 != text {
+        if *domain.0 != *text {
             return Err(serde::de::Error::custom(format!("{text:?} is not in its normal form")));
         }
         Ok(domain)

@@ -35,7 +35,7 @@ pub use kinds::{
 };
 pub use limits::SCHEMA_VERSION;
 pub use load::{CODE_INVALID, CODE_UNSUPPORTED, Loaded, State, load};
-pub use matching::{HeaderMatch, Match, Method, OrderKey, PathMatch, QueryMatch, ValueMatch};
+pub use matching::{HeaderMatch, Match, Method, OrderKey, OrderParts, PathMatch, QueryMatch, ValueMatch};
 pub use name::{
     CertificateName, FragmentName, HostName, Kind, ListenerName, MemberSetName, Name, NameError, PolicyName, PoolName,
     Transport,

@@ -86,9 +86,28 @@ pub struct OrderKey {
     pub tie: (String, String, u32),
 }
 
-impl Ord for OrderKey {
+/// An [`OrderKey`] whose parts are kept elsewhere. Compares as it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderParts<'a> {
+    /// As in [`OrderKey::rank`].
+    pub rank: &'a [u32],
+    /// As in [`OrderKey::created`].
+    pub created: i64,
+    /// As in [`OrderKey::tie`].
+    pub tie: (&'a str, &'a str, u32),
+}
+
+impl OrderKey {
+    /// Its parts.
+    pub fn parts(&self) -> OrderParts<'_> {
+        let (namespace, name, number) = &self.tie;
+        OrderParts { rank: &self.rank, created: self.created, tie: (namespace, name, *number) }
+    }
+}
+
+impl Ord for OrderParts<'_> {
     /// `Less` comes first.
-    fn cmp(&self, other: &OrderKey) -> Ordering {
+    fn cmp(&self, other: &OrderParts<'_>) -> Ordering {
         for i in 0..self.rank.len().max(other.rank.len()) {
             let (ours, theirs) = (self.rank.get(i).unwrap_or(&0), other.rank.get(i).unwrap_or(&0));
             match theirs.cmp(ours) {
@@ -100,6 +119,19 @@ impl Ord for OrderKey {
             .cmp(&other.created)
             .then_with(|| self.tie.cmp(&other.tie))
             .then_with(|| self.rank.len().cmp(&other.rank.len()))
+    }
+}
+
+impl PartialOrd for OrderParts<'_> {
+    fn partial_cmp(&self, other: &OrderParts<'_>) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for OrderKey {
+    /// `Less` comes first.
+    fn cmp(&self, other: &OrderKey) -> Ordering {
+        self.parts().cmp(&other.parts())
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -64,10 +65,10 @@ impl FromStr for Kind {
 #[error("{0}")]
 pub struct NameError(pub(crate) String);
 
-/// The name of a resource as it travels: an encoded tuple. Only the typed names make one.
+/// The name of a resource as it travels: an encoded tuple. Only the typed names make one. Copies share one text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Name(String);
+pub struct Name(Arc<str>);
 
 impl Name {
     /// The encoded text.
@@ -76,8 +77,13 @@ impl Name {
     }
 
     /// Takes a name that came over the wire. It is checked when it is read as a typed name.
-    pub fn from_wire(text: impl Into<String>) -> Name {
+    pub fn from_wire(text: impl Into<Arc<str>>) -> Name {
         Name(text.into())
+    }
+
+    /// The encoded text, shared.
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
     }
 
     fn encode(parts: &[&str]) -> Name {
@@ -94,7 +100,7 @@ impl Name {
                 }
             }
         }
-        Name(out)
+        Name(out.into())
     }
 
     fn decode<const N: usize>(&self) -> Result<[String; N], NameError> {
@@ -243,6 +249,11 @@ macro_rules! typed_name {
         }
         impl From<&$name> for Name {
             fn from(name: &$name) -> Name {
+                name.to_name()
+            }
+        }
+        impl From<$name> for Name {
+            fn from(name: $name) -> Name {
                 name.to_name()
             }
         }

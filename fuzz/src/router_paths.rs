@@ -12,8 +12,8 @@ fn claim(path: PathMatch, length: usize, number: u32) -> Match {
     Match { path, method: None, headers: Vec::new(), query: Vec::new(), key }
 }
 
-/// A router with these lines as paths: `=` before an exact one, `~` before a regular expression, else a prefix.
-fn router(lines: &[&str]) -> Option<Router<(), ()>> {
+/// A router with these lines as paths, and its matches: `=` before an exact one, `~` before a regular expression, else a prefix.
+fn router(lines: &[&str]) -> Option<(Router<(), ()>, Vec<Match>)> {
     let domain: Domain = "*".parse().ok()?;
     let matches = lines.iter().zip(0..).map(|(line, number)| match line.split_at_checked(1) {
         Some(("=", path)) => claim(PathMatch::Exact(path.to_owned()), line.len(), number),
@@ -26,7 +26,8 @@ fn router(lines: &[&str]) -> Option<Router<(), ()>> {
     // What does not pass the check never reaches a router.
     config::check_claims(&claims).ok()?;
     assert!(TypedName::of(&config::ResourceId { kind: config::Kind::Fragment, name: (&name).into() }).is_ok());
-    Some(Router::default().update([Change::Fragment(Fragment::new(name, claims, ()))]))
+    let matches = claims.matches.clone();
+    Some((Router::default().update([Change::Fragment(Fragment::new(name, claims, ()))]), matches))
 }
 
 /// The first line is the host, the second the path, the others are claims.
@@ -43,13 +44,13 @@ pub(crate) fn run(data: &[u8]) {
     assert_eq!(normalise(&normal).as_deref(), Ok(&*normal), "the normal form of a normal form is itself");
     assert!(!normal.split('/').any(|segment| segment == "." || segment == ".."), "dots are resolved: {normal}");
     let lines: Vec<&str> = lines.take(16).collect();
-    let Some(router) = router(&lines) else { return };
+    let Some((router, matches)) = router(&lines) else { return };
     let Some(table) = router.find_host(LISTENER, "shop.example.com") else { return };
     let Ok(Some(found)) = table.route("GET", &normal, &http::HeaderMap::new(), None) else { return };
     if !found.built {
         return;
     }
-    let path = &found.fragment.claims().matches[found.claim].path;
+    let path = &matches[found.claim].path;
     let (PathMatch::Exact(claimed) | PathMatch::Prefix(claimed)) = path else { return };
     let (claimed, normal) = (config::compared(claimed), config::compared(&normal));
     assert!(config::check_spelling(&claimed).is_ok(), "{path:?} won {normal} and cannot be spelled");

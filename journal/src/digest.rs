@@ -3,10 +3,11 @@
 //! Every input is length-prefixed, so two different inputs never give the same byte string. Nothing about file formats
 //! enters a digest.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -92,13 +93,20 @@ pub struct Key {
 impl Key {
     /// A key of these two.
     pub fn new(kind: &str, name: &str) -> Key {
-        Key { kind: kind.into(), name: name.into() }
+        Key { kind: shared_kind(kind), name: name.into() }
     }
 
     /// The bucket that the resource falls into: the first byte of `blake3(kind, name)`.
     pub fn bucket(&self) -> u8 {
         hash(&[self.kind.as_bytes(), self.name.as_bytes()]).0[0]
     }
+}
+
+/// The text of a kind. Those that are usual have one copy in a process: there is one for each resource.
+fn shared_kind(kind: &str) -> Arc<str> {
+    static USUAL: OnceLock<[Arc<str>; 6]> = OnceLock::new();
+    let usual = USUAL.get_or_init(|| ["fragment", "host", "pool", "certificate", "listener", "policy"].map(Arc::from));
+    usual.iter().find(|known| ***known == *kind).map_or_else(|| kind.into(), Arc::clone)
 }
 
 impl fmt::Display for Key {
@@ -134,10 +142,51 @@ pub fn members<'a>(set: &str, sorted: impl IntoIterator<Item = &'a str>) -> Dige
     Digest(*hasher.finalize().as_bytes())
 }
 
+/// Where a body stands in a journal: an offset below 2^40 and a length below 2^24, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(u64);
+
+impl Place {
+    const LEN_BITS: u32 = 24;
+
+    /// A place; nothing if it is out of bounds.
+    pub fn new(offset: u64, len: usize) -> Option<Place> {
+        let len = u64::try_from(len).ok().filter(|len| *len < 1 << Place::LEN_BITS)?;
+        (offset < 1 << (u64::BITS - Place::LEN_BITS)).then_some(Place(offset << Place::LEN_BITS | len))
+    }
+
+    /// Offset of the first byte.
+    pub fn offset(self) -> u64 {
+        self.0 >> Place::LEN_BITS
+    }
+
+    /// How many bytes there are.
+    pub fn len(self) -> usize {
+        // Below 2^24.
+        (self.0 & ((1 << Place::LEN_BITS) - 1)) as usize
+    }
+
+    /// Whether there is none: then it is no place.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One leaf, and where its body stands for whoever keeps that.
+#[derive(Clone, Debug)]
+struct Leaf<K> {
+    key: K,
+    digest: Digest,
+    place: Place,
+}
+
 /// Leaves in 256 buckets under one root. A change costs one bucket and one root; the root is computed when asked for.
+///
+/// Leaves are kept in sorted lists: there is one for each resource in every process, and a map of nodes would be half
+/// empty.
 #[derive(Clone, Debug)]
 pub struct Buckets<K> {
-    leaves: Vec<BTreeMap<K, Digest>>,
+    leaves: Vec<Vec<Leaf<K>>>,
     digests: Vec<Digest>,
     root: Digest,
     stale: Vec<u8>,
@@ -173,7 +222,7 @@ impl<K: Bucketed> Default for Buckets<K> {
         let empty = hash(&[]);
         let digests = vec![empty; 256];
         let root = root_of(&digests);
-        Buckets { leaves: vec![BTreeMap::new(); 256], digests, root, stale: Vec::new(), len: 0 }
+        Buckets { leaves: vec![Vec::new(); 256], digests, root, stale: Vec::new(), len: 0 }
     }
 }
 
@@ -197,31 +246,62 @@ fn hash_all<'a>(digests: impl IntoIterator<Item = &'a Digest>) -> Digest {
 impl<K: Bucketed> Buckets<K> {
     /// Sets a leaf; gives the one that was there.
     pub fn insert(&mut self, key: K, leaf: Digest) -> Option<Digest> {
+        self.insert_at(key, leaf, Place::default()).map(|(old, _)| old)
+    }
+
+    /// Sets a leaf and where its body stands; gives what was there.
+    pub fn insert_at(&mut self, key: K, digest: Digest, place: Place) -> Option<(Digest, Place)> {
         let bucket = key.bucket_number();
-        let old = self.leaves[usize::from(bucket)].insert(key, leaf);
-        if old.is_none() {
-            self.len += 1;
+        let leaves = &mut self.leaves[usize::from(bucket)];
+        // Mostly they come in order.
+        let last = leaves.last().map(|last| last.key.cmp(&key));
+        let found = match last {
+            None | Some(Ordering::Less) => Err(leaves.len()),
+            Some(_) => leaves.binary_search_by(|leaf| leaf.key.cmp(&key)),
+        };
+        match found {
+            Ok(at) => {
+                let leaf = &mut leaves[at];
+                let old = (leaf.digest, leaf.place);
+                (leaf.digest, leaf.place) = (digest, place);
+                if old.0 != digest {
+                    self.stale.push(bucket);
+                }
+                Some(old)
+            }
+            Err(at) => {
+                if leaves.len() == leaves.capacity() {
+                    leaves.reserve_exact(leaves.len() / 8 + 4);
+                }
+                leaves.insert(at, Leaf { key, digest, place });
+                self.len += 1;
+                self.stale.push(bucket);
+                None
+            }
         }
-        if old != Some(leaf) {
-            self.stale.push(bucket);
-        }
-        old
     }
 
     /// Takes a leaf away; gives the one that was there.
     pub fn remove(&mut self, key: &K) -> Option<Digest> {
         let bucket = key.bucket_number();
-        let old = self.leaves[usize::from(bucket)].remove(key);
-        if old.is_some() {
-            self.len -= 1;
-            self.stale.push(bucket);
-        }
-        old
+        let leaves = &mut self.leaves[usize::from(bucket)];
+        let at = leaves.binary_search_by(|leaf| leaf.key.cmp(key)).ok()?;
+        let old = leaves.remove(at);
+        self.len -= 1;
+        self.stale.push(bucket);
+        Some(old.digest)
     }
 
     /// The leaf of a key.
     pub fn get(&self, key: &K) -> Option<Digest> {
-        self.leaves[usize::from(key.bucket_number())].get(key).copied()
+        self.get_at(key).map(|(digest, _)| digest)
+    }
+
+    /// The leaf of a key and where its body stands.
+    pub fn get_at(&self, key: &K) -> Option<(Digest, Place)> {
+        let leaves = &self.leaves[usize::from(key.bucket_number())];
+        let at = leaves.binary_search_by(|leaf| leaf.key.cmp(key)).ok()?;
+        leaves.get(at).map(|leaf| (leaf.digest, leaf.place))
     }
 
     /// How many leaves there are.
@@ -235,13 +315,18 @@ impl<K: Bucketed> Buckets<K> {
     }
 
     /// The leaves of one bucket, by key.
-    pub fn bucket(&self, number: u8) -> &BTreeMap<K, Digest> {
-        &self.leaves[usize::from(number)]
+    pub fn bucket(&self, number: u8) -> impl ExactSizeIterator<Item = (&K, &Digest)> {
+        self.leaves[usize::from(number)].iter().map(|leaf| (&leaf.key, &leaf.digest))
     }
 
     /// All leaves, bucket by bucket.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &Digest)> {
-        self.leaves.iter().flatten()
+        self.leaves.iter().flatten().map(|leaf| (&leaf.key, &leaf.digest))
+    }
+
+    /// All keys with where their bodies stand, bucket by bucket.
+    pub fn places(&self) -> impl Iterator<Item = (&K, Place)> {
+        self.leaves.iter().flatten().map(|leaf| (&leaf.key, leaf.place))
     }
 
     /// The root. Costs what changed since it was last asked for.
@@ -289,17 +374,17 @@ impl<K: Bucketed> Buckets<K> {
         stale.dedup();
         for bucket in stale {
             let index = usize::from(bucket);
-            self.digests[index] = hash_all(self.leaves[index].values());
+            self.digests[index] = hash_all(self.leaves[index].iter().map(|leaf| &leaf.digest));
         }
         self.root = root_of(&self.digests);
     }
 }
 
 /// The leaves of a bucket after changes, which are sorted by key.
-fn merged<'a, K: Ord>(leaves: &'a BTreeMap<K, Digest>, changes: &[(&K, &'a Option<Digest>)]) -> Vec<&'a Digest> {
+fn merged<'a, K: Ord>(leaves: &'a [Leaf<K>], changes: &[(&K, &'a Option<Digest>)]) -> Vec<&'a Digest> {
     let mut out = Vec::with_capacity(leaves.len() + changes.len());
     let mut changes = changes.iter().peekable();
-    for (key, leaf) in leaves {
+    for Leaf { key, digest: leaf, .. } in leaves {
         while let Some((_, new)) = changes.next_if(|(changed, _)| *changed < key) {
             out.extend(new.as_ref());
         }
@@ -337,6 +422,16 @@ mod tests {
         let mut digests = [hash(&[]); 256];
         digests[usize::from(key(1).bucket())] = hash(&[&leaf_of(1).0]);
         assert_eq!(tree.root(), root_of(&digests));
+    }
+
+    #[test]
+    fn a_place_says_what_it_was_made_of_and_nothing_out_of_bounds_is_one() {
+        for (offset, len) in [(0, 0), (1, 7), ((1 << 40) - 1, (1 << 24) - 1)] {
+            let place = Place::new(offset, len).unwrap();
+            assert_eq!((place.offset(), place.len(), place.is_empty()), (offset, len, len == 0));
+        }
+        assert_eq!(Place::new(1 << 40, 1), None);
+        assert_eq!(Place::new(0, 1 << 24), None);
     }
 
     #[test]

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::record::{Commit, Record, checksum};
-use crate::replay::{Accepted, Replay};
-use crate::transactions::{Change, Event, Machine, Transaction, lines};
-use crate::{Digest, Key, Tree, digest};
+use crate::digest::{self, Place};
+use crate::record::{self, Commit, Record, checksum};
+use crate::replay::Outline;
+use crate::transactions::{Change, Event, Machine, Put, Transaction, lines};
+use crate::{Digest, Head, Key, Tree};
 
 /// A resource that changed between what the follower holds and the commit it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,25 +78,32 @@ pub struct Staged {
     journal: String,
     commit: u64,
     /// Accepted changes behind the settled offset, and where they end.
-    settled: BTreeMap<Key, Option<Bytes>>,
+    settled: BTreeMap<Key, Option<Held>>,
     settled_offset: u64,
     settled_commit: u64,
     settled_head: Option<(Digest, (u64, u64))>,
     /// The changes of the commit itself.
-    tail: BTreeMap<Key, Option<Bytes>>,
+    tail: BTreeMap<Key, Option<Held>>,
     /// Whether `settled` starts from nothing.
     from_start: bool,
+    /// Another file, with the places of what is held already in it.
     file: Option<File>,
+    moved: Vec<(Key, Place)>,
 }
+
+/// A leaf, and where its body stands.
+type Held = (Digest, Place);
 
 /// A first transaction that needs no reading.
 struct Skipped {
     head: Commit,
     /// Where it ends in the file.
     len: usize,
+    /// Where its bodies stand there.
+    places: Vec<(Key, Place)>,
 }
 
-/// Follows one journal file.
+/// Follows one journal file. Bodies stay in it: what is kept is where they stand, and each is checked when it is read.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
@@ -102,24 +111,24 @@ pub struct Follower {
     journal: Option<String>,
     commit: u64,
     root: Digest,
-    /// The state up to `offset`, all of it accepted.
-    state: BTreeMap<Key, Bytes>,
+    /// Up to here all is accepted.
     offset: u64,
     offset_commit: u64,
     /// Root and version at `offset`, once something was accepted.
     accepted: Option<(Digest, (u64, u64))>,
-    /// What was kept on top of it and may not be accepted yet.
-    tail: BTreeMap<Key, Option<Bytes>>,
-    /// Digests of what is held: `state` with `tail`.
+    /// What was kept on top of it may not be accepted yet: this is how its keys were before.
+    before: BTreeMap<Key, Option<Held>>,
+    /// What is held, with that on top.
     tree: Tree,
 }
 
 impl Follower {
-    /// Opens a journal at its last accepted state. Without a file it holds nothing, and the first read finds it.
+    /// Opens a journal at its last accepted state; gives that too. Without a file it holds nothing, and the first read
+    /// finds it.
     ///
     /// # Errors
     /// When the file is there and cannot be read.
-    pub fn open(path: &Path) -> io::Result<(Follower, Option<Accepted>)> {
+    pub fn open(path: &Path) -> io::Result<(Follower, Option<Head>)> {
         let mut text = Vec::new();
         let file = match File::open(path) {
             Ok(mut file) => {
@@ -129,25 +138,47 @@ impl Follower {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e),
         };
-        let replay = Replay::of(&text);
-        let accepted = replay.to_accepted();
-        let commit = replay.head.map_or(0, |h| h.commit);
-        let mut tree = replay.tree;
+        let outline = Outline::of(&text);
+        let head = outline.head.filter(|_| outline.journal.is_some());
+        let commit = outline.head.map_or(0, |h| h.commit);
+        let mut tree = outline.tree;
         let follower = Follower {
             path: path.to_owned(),
             // The descriptor stays on the file that was read, whatever is renamed over its path later.
-            file: file.filter(|_| replay.journal.is_some()),
-            journal: replay.journal,
+            file: file.filter(|_| outline.journal.is_some()),
+            journal: outline.journal,
             commit,
             root: tree.root(),
-            state: accepted.as_ref().map(|a| a.resources.clone()).unwrap_or_default(),
-            offset: replay.settled,
+            offset: outline.settled,
             offset_commit: commit,
-            accepted: replay.head.map(|h| (h.root, h.version)),
-            tail: BTreeMap::new(),
+            accepted: outline.head.map(|h| (h.root, h.version)),
+            before: BTreeMap::new(),
             tree,
         };
-        Ok((follower, accepted))
+        Ok((follower, head))
+    }
+
+    /// The keys of what it holds.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.tree.iter().map(|(key, _)| key)
+    }
+
+    /// The body of a resource that it holds, read from the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or does not hold what was read from it before.
+    pub fn body(&self, key: &Key) -> io::Result<Option<Bytes>> {
+        self.tree.get_at(key).map(|held| self.read_body(key, held)).transpose()
+    }
+
+    fn read_body(&self, key: &Key, (leaf, place): Held) -> io::Result<Bytes> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let mut body = vec![0; place.len()];
+        file.read_exact_at(&mut body, place.offset())?;
+        if digest::leaf(key, &body) != leaf {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("the journal changed where {key} stands")));
+        }
+        Ok(body.into())
     }
 
     /// The journal it last kept something from.
@@ -173,7 +204,7 @@ impl Follower {
         let io = |source| JournalError::Io { path: self.path.clone(), source };
         let known = self.journal.as_deref() == Some(journal) && self.file.is_some();
         if known && commit == self.offset_commit && self.accepted.is_some() {
-            return Ok(self.back_to_accepted());
+            return self.back_to_accepted();
         }
         let mut opened = if known { None } else { Some(File::open(&self.path).map_err(io)?) };
         let (from, after) = if known { (self.offset, self.offset_commit) } else { (0, 0) };
@@ -182,13 +213,13 @@ impl Follower {
             file.seek(SeekFrom::Start(from)).map_err(io)?;
             file.read_to_end(&mut text).map_err(io)?;
         }
-        let mut found = self.scan(&text, from, after, known, journal, commit)?;
+        let mut found = self.scan((&text, from, after, known), journal, commit)?;
         found.file = opened;
         Ok(found)
     }
 
     /// Takes back a commit that was kept and never accepted: the way to a journal that was cut.
-    fn back_to_accepted(&mut self) -> Staged {
+    fn back_to_accepted(&mut self) -> Result<Staged, JournalError> {
         let (root, version) = self.accepted.unwrap_or((self.root, (0, 0)));
         let mut staged = Staged {
             changes: Vec::new(),
@@ -203,17 +234,17 @@ impl Follower {
             tail: BTreeMap::new(),
             from_start: false,
             file: None,
+            moved: Vec::new(),
         };
-        staged.changes = self.difference(&staged);
-        staged
+        staged.changes = self.difference(&staged, &[], 0)?;
+        Ok(staged)
     }
 
+    /// Reads `text`, which begins at the offset `base` of the file, behind the commit `after`. A file that is not `known`
+    /// is read from its start.
     fn scan(
         &mut self,
-        text: &[u8],
-        base: u64,
-        after: u64,
-        known: bool,
+        (text, base, after, known): (&[u8], u64, u64, bool),
         journal: &str,
         commit: u64,
     ) -> Result<Staged, JournalError> {
@@ -229,70 +260,71 @@ impl Follower {
         }
         let skipped = if known { None } else { self.skip_held_state(text) };
         // What is held already is not parsed again, however much it is.
+        let (whole, whole_base) = (text, base);
         let (text, base, after) = match &skipped {
             Some(skipped) => (text.get(skipped.len..).unwrap_or_default(), skipped.len as u64, skipped.head.id),
             None => (text, base, after),
         };
         let from_start = !known && skipped.is_none();
         let mut machine = if from_start { Machine::default() } else { Machine::after(after) };
-        let mut settled = if skipped.is_some() { self.tail.clone() } else { BTreeMap::new() };
-        let (mut settled_offset, mut settled_commit) = (base, after);
-        let mut settled_head = match &skipped {
-            Some(Skipped { head, .. }) => Some((head.root, (head.epoch, head.generation))),
-            None => self.accepted.filter(|_| known),
+        let mut staged = Staged {
+            changes: Vec::new(),
+            root: self.root,
+            version: (0, 0),
+            journal: journal.to_owned(),
+            commit,
+            settled: BTreeMap::new(),
+            settled_offset: base,
+            settled_commit: after,
+            settled_head: self.accepted.filter(|_| known),
+            tail: BTreeMap::new(),
+            from_start,
+            file: None,
+            moved: Vec::new(),
         };
-        if let Some(Skipped { head, .. }) = skipped.filter(|skipped| skipped.head.id == commit) {
-            let mut staged = Staged {
-                changes: Vec::new(),
-                root: head.root,
-                version: (head.epoch, head.generation),
-                journal: journal.to_owned(),
-                commit,
-                settled,
-                settled_offset,
-                settled_commit,
-                settled_head,
-                tail: BTreeMap::new(),
-                from_start,
-                file: None,
-            };
-            staged.changes = self.difference(&staged);
-            return Ok(staged);
+        if let Some(Skipped { head, places, .. }) = skipped {
+            let (root, version) = (head.root, (head.epoch, head.generation));
+            staged.settled_head = Some((root, version));
+            // Its root is that of what is held, so what was kept last is accepted there.
+            let kept = self.before.keys().map(|key| (key.clone(), self.tree.get_at(key)));
+            staged.settled.extend(kept);
+            for (key, place) in &places {
+                if let Some(Some(held)) = staged.settled.get_mut(key) {
+                    held.1 = *place;
+                }
+            }
+            staged.moved = places;
+            if head.id == commit {
+                (staged.root, staged.version) = (root, version);
+                staged.changes = self.difference(&staged, whole, whole_base)?;
+                return Ok(staged);
+            }
         }
+        let held = |put: Option<Put>| put.map(|put| (put.leaf, put.place));
         for (from, to) in lines(text) {
             match machine.line(text, from, to, base).map_err(|e| no_commit(e.to_string()))? {
                 Some(Event::Accepted(done)) => {
-                    settled_commit = done.commit.id;
-                    settled_head = Some((done.commit.root, (done.commit.epoch, done.commit.generation)));
-                    settled.extend(done.changes.into_iter().map(|c| (c.key, c.put.map(|p| p.0))));
-                    settled_offset = base + to as u64;
+                    staged.settled_commit = done.commit.id;
+                    staged.settled_head = Some((done.commit.root, (done.commit.epoch, done.commit.generation)));
+                    staged.settled.extend(done.changes.into_iter().map(|c| (c.key, held(c.put))));
+                    staged.settled_offset = base + to as u64;
                 }
                 Some(Event::Committed) if machine.open().is_some_and(|open| open.commit.id == commit) => break,
                 Some(Event::Committed) | None => {}
-                Some(Event::Journal(_) | Event::Epoch(_) | Event::Condemned(_)) => settled_offset = base + to as u64,
+                Some(Event::Journal(_) | Event::Epoch(_) | Event::Condemned(_)) => {
+                    staged.settled_offset = base + to as u64;
+                }
             }
         }
         let Some(Transaction { commit: head, changes, .. }) = machine.take_open().filter(|t| t.commit.id == commit)
         else {
-            return Err(no_commit("the file ends before it".to_owned()));
+            return Err(no_commit("it ends before it".to_owned()));
         };
-        let tail = changes.into_iter().map(|Change { key, put }| (key, put.map(|p| p.0))).collect();
-        let mut staged = Staged {
-            changes: Vec::new(),
-            root: head.root,
-            version: (head.epoch, head.generation),
-            journal: journal.to_owned(),
-            commit,
-            settled,
-            settled_offset,
-            settled_commit,
-            settled_head,
-            tail,
-            from_start,
-            file: None,
-        };
-        staged.changes = self.difference(&staged);
-        let found = self.root_with(&staged.changes);
+        staged.tail = changes.into_iter().map(|Change { key, put }| (key, held(put))).collect();
+        (staged.root, staged.version) = (head.root, (head.epoch, head.generation));
+        staged.changes = self.difference(&staged, whole, whole_base)?;
+        let after = staged.changes.iter().map(|c| (c.key.clone(), c.body.as_ref().map(|b| digest::leaf(&c.key, b))));
+        let found = self.tree.root_after(&after.collect());
         if found != head.root {
             return Err(JournalError::Root { commit, named: head.root, found });
         }
@@ -303,12 +335,15 @@ impl Follower {
     /// checksum is looked at.
     fn skip_held_state(&self, text: &[u8]) -> Option<Skipped> {
         let mut start = None;
+        let mut places = Vec::new();
         let mut all = lines(text).skip(1);
         let (line, to) = loop {
             let (from, to) = all.next()?;
             let line = text.get(from..to - 1)?;
             if line.starts_with(br#"{"put":"#) {
                 start.get_or_insert(from);
+                let (key, body) = record::put_at(line)?;
+                places.push((key, Place::new((from + body.start) as u64, body.len())?));
                 continue;
             }
             match Record::decode(line).ok()? {
@@ -321,80 +356,94 @@ impl Follower {
         let sum = checksum(text.get(start..end)?, head.id, head.epoch, head.generation, &head.root);
         let (from, to_accepted) = all.next().filter(|(from, _)| *from == to)?;
         let accepted = Record::decode(text.get(from..to_accepted - 1)?).ok()?;
-        let held = head.root == self.root && self.commit > 0;
-        (held && sum == head.checksum && accepted == Record::Accepted { id: head.id })
-            .then_some(Skipped { head, len: to_accepted })
+        let held = head.root == self.root && self.commit > 0 && places.len() == self.tree.len();
+        (held && sum == head.checksum && accepted == Record::Accepted { id: head.id }).then_some(Skipped {
+            head,
+            len: to_accepted,
+            places,
+        })
     }
 
-    /// What differs between what is held and what was staged. Costs what changed, unless the journal is a new one.
-    fn difference(&self, staged: &Staged) -> Vec<JournalChange> {
-        let touched = self.tail.keys().chain(staged.settled.keys()).chain(staged.tail.keys());
-        let all = staged.from_start.then(|| self.state.keys()).into_iter().flatten();
+    /// What differs between what is held and what was staged from `text`, which begins at an offset of its file. Costs
+    /// what changed, unless the journal is a new one.
+    fn difference(&self, staged: &Staged, text: &[u8], base: u64) -> Result<Vec<JournalChange>, JournalError> {
+        let touched = self.before.keys().chain(staged.settled.keys()).chain(staged.tail.keys());
+        let all = staged.from_start.then(|| self.keys()).into_iter().flatten();
         let keys: BTreeSet<&Key> = touched.chain(all).collect();
-        keys.into_iter()
-            .filter_map(|key| {
-                let new = match staged.tail.get(key).or_else(|| staged.settled.get(key)) {
-                    Some(new) => new.as_ref(),
-                    None if staged.from_start => None,
-                    None => self.state.get(key),
-                };
-                let changed = new != self.held(key);
-                changed.then(|| JournalChange { key: key.clone(), body: new.cloned() })
-            })
-            .collect()
-    }
-
-    fn held(&self, key: &Key) -> Option<&Bytes> {
-        match self.tail.get(key) {
-            Some(kept) => kept.as_ref(),
-            None => self.state.get(key),
-        }
-    }
-
-    /// The root that the changes would lead to; the tree is as before afterwards.
-    fn root_with(&mut self, changes: &[JournalChange]) -> Digest {
-        let undo: Vec<_> = changes.iter().map(|change| (change.key.clone(), self.tree.get(&change.key))).collect();
-        plant(&mut self.tree, changes);
-        let root = self.tree.root();
-        for (key, leaf) in undo {
-            match leaf {
-                Some(leaf) => self.tree.insert(key, leaf),
-                None => self.tree.remove(&key),
+        let mut changes = Vec::new();
+        for key in keys {
+            let staged_new = staged.tail.get(key).or_else(|| staged.settled.get(key));
+            let new = match staged_new {
+                Some(new) => *new,
+                None if staged.from_start => None,
+                None => self.accepted(key),
             };
+            if new.map(|(leaf, _)| leaf) == self.tree.get(key) {
+                continue;
+            }
+            let body = match (new, staged_new) {
+                (None, _) => None,
+                (Some((_, place)), Some(_)) if place.offset() >= base => {
+                    let from = usize::try_from(place.offset() - base).unwrap_or(usize::MAX);
+                    let body = text.get(from..from.saturating_add(place.len())).unwrap_or_default();
+                    Some(Bytes::copy_from_slice(body))
+                }
+                (Some(held), _) => {
+                    let read = self.read_body(key, held);
+                    Some(read.map_err(|source| JournalError::Io { path: self.path.clone(), source })?)
+                }
+            };
+            changes.push(JournalChange { key: key.clone(), body });
         }
-        root
+        Ok(changes)
+    }
+
+    /// What was accepted of a key.
+    fn accepted(&self, key: &Key) -> Option<Held> {
+        match self.before.get(key) {
+            Some(before) => *before,
+            None => self.tree.get_at(key),
+        }
     }
 
     /// What was staged is loaded: the next read starts from it.
     pub fn keep(&mut self, staged: Staged) {
-        plant(&mut self.tree, &staged.changes);
+        // Back to what was accepted, then all that was accepted since, then the commit on top.
+        for (key, held) in std::mem::take(&mut self.before) {
+            self.put(key, held);
+        }
         if staged.from_start {
-            self.state.clear();
+            self.tree = Tree::default();
+        }
+        for (key, place) in staged.moved {
+            if let Some(leaf) = self.tree.get(&key) {
+                self.tree.insert_at(key, leaf, place);
+            }
         }
         if let Some(file) = staged.file {
             self.file = Some(file);
             self.journal = Some(staged.journal);
         }
-        for (key, body) in staged.settled {
-            match body {
-                Some(body) => self.state.insert(key, body),
-                None => self.state.remove(&key),
-            };
+        for (key, held) in staged.settled {
+            self.put(key, held);
         }
-        self.tail = staged.tail;
+        for (key, held) in staged.tail {
+            let old = self.tree.get_at(&key);
+            self.put(key.clone(), held);
+            self.before.insert(key, old);
+        }
+        self.tree.root();
         self.offset = staged.settled_offset;
         self.offset_commit = staged.settled_commit;
         self.accepted = staged.settled_head;
         self.commit = staged.commit;
         self.root = staged.root;
     }
-}
 
-fn plant(tree: &mut Tree, changes: &[JournalChange]) {
-    for change in changes {
-        match &change.body {
-            Some(body) => tree.insert(change.key.clone(), digest::leaf(&change.key, body)),
-            None => tree.remove(&change.key),
-        };
+    fn put(&mut self, key: Key, held: Option<Held>) {
+        match held {
+            Some((leaf, place)) => drop(self.tree.insert_at(key, leaf, place)),
+            None => drop(self.tree.remove(&key)),
+        }
     }
 }

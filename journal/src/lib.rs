@@ -15,12 +15,12 @@ mod replay;
 mod transactions;
 
 pub use client::AdminClient;
-pub use digest::{Digest, Key, MemberTree, Tree};
+pub use digest::{Digest, Key, MemberTree, Place, Tree};
 pub use file::JournalFile;
 pub use follower::{Follower, JournalChange, JournalError, Staged};
 pub use record::Record;
-pub use replay::{Accepted, Head, Replay, Stored};
-pub use transactions::{Change, Corrupt, Transaction};
+pub use replay::{Accepted, Head, Outline, Replay, Stored};
+pub use transactions::{Change, Corrupt, Put, Transaction};
 
 /// The name of the configuration journal on a volume.
 pub const CONFIG_FILE: &str = "config.jsonl";

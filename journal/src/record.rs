@@ -163,15 +163,21 @@ pub enum RecordError {
 /// # Errors
 /// When it may not, with what is wrong.
 pub fn check_body(key: &Key, body: &[u8]) -> Result<(), RecordError> {
+    check_form(key, body)?;
+    if serde_json::from_slice::<&RawValue>(body).is_err() {
+        return Err(RecordError::Body { key: key.clone(), why: "is not one JSON value" });
+    }
+    Ok(())
+}
+
+/// As [`check_body`], for what is one JSON value.
+fn check_form(key: &Key, body: &[u8]) -> Result<(), RecordError> {
     let fail = |why| Err(RecordError::Body { key: key.clone(), why });
     if body.iter().any(|b| *b < 0x20) {
         return fail("holds a byte below 0x20");
     }
     if has_loose_space(body) {
         return fail("holds white space between its tokens");
-    }
-    if serde_json::from_slice::<&RawValue>(body).is_err() {
-        return fail("is not one JSON value");
     }
     Ok(())
 }
@@ -224,17 +230,37 @@ impl Record {
     /// # Errors
     /// When it is no record: unknown fields, a body that [`check_body`] refuses or that is not last in its line.
     pub fn decode(line: &[u8]) -> Result<Record, RecordError> {
+        Ok(match Read::of(line)? {
+            Read::Put { key, secrets, body } => Record::Put { key, secrets, body: Bytes::copy_from_slice(body) },
+            Read::Other(record) => record,
+        })
+    }
+}
+
+/// A record whose body stays where it was read.
+pub(crate) enum Read<'a> {
+    /// [`Record::Put`].
+    Put { key: Key, secrets: Arc<[Digest]>, body: &'a [u8] },
+    /// Every other one.
+    Other(Record),
+}
+
+impl Read<'_> {
+    /// As [`Record::decode`].
+    pub(crate) fn of(line: &[u8]) -> Result<Read<'_>, RecordError> {
         let fail = |e: serde_json::Error| RecordError::Line(e.to_string());
         let key = |kind: Cow<'_, str>, name: Cow<'_, str>| Key::new(&kind, &name);
-        Ok(match serde_json::from_slice::<Line<'_>>(line).map_err(fail)? {
+        Ok(Read::Other(match serde_json::from_slice::<Line<'_>>(line).map_err(fail)? {
             Line::Put { kind, name, secrets, body } => {
                 let key = key(kind, name);
                 let body = body.get().as_bytes();
-                check_body(&key, body)?;
+                check_form(&key, body)?;
                 if !line.strip_suffix(b"}}").is_some_and(|head| head.ends_with(body)) {
                     return Err(RecordError::Line(format!("the body of {key} is not last in its line")));
                 }
-                Record::Put { key, secrets: secrets.into(), body: Bytes::copy_from_slice(body) }
+                // Most name none, and the empty list is shared.
+                let secrets = if secrets.is_empty() { Arc::default() } else { secrets.into() };
+                return Ok(Read::Put { key, secrets, body });
             }
             Line::Journal { id } => Record::Journal { id: id.into_owned() },
             Line::Epoch { highest } => Record::Epoch { highest },
@@ -248,8 +274,30 @@ impl Record {
                 Record::Set { name: Arc::from(&*name), members, digest }
             }
             Line::Drop { name } => Record::Drop { name: Arc::from(&*name) },
-        })
+        }))
     }
+}
+
+/// Key and body of a line that is a put, as [`Record::encode_into`] writes it: for lines whose checksum is known. The
+/// body is not looked at.
+pub(crate) fn put_at(line: &[u8]) -> Option<(Key, std::ops::Range<usize>)> {
+    #[derive(Deserialize)]
+    struct Head<'a> {
+        #[serde(borrow)]
+        kind: Cow<'a, str>,
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+        #[serde(default, rename = "secrets")]
+        _secrets: Vec<Digest>,
+    }
+    const BODY: &[u8] = br#","body":"#;
+    let inner = line.strip_prefix(br#"{"put":"#)?;
+    // No text before the body holds a quote that is not escaped.
+    let at = inner.windows(BODY.len()).position(|window| window == BODY)?;
+    let head = [inner.get(..at)?, b"}"].concat();
+    let head: Head<'_> = serde_json::from_slice(&head).ok()?;
+    let from = line.len() - inner.len() + at + BODY.len();
+    Some((Key::new(&head.kind, &head.name), from..line.len().checked_sub(2)?))
 }
 
 fn write_line(line: &Line<'_>, out: &mut Vec<u8>) {

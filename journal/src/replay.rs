@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::mutants::{self, Mutant};
-use crate::transactions::{Change, Corrupt, Event, Machine, Transaction, lines};
-use crate::{Digest, Key, Tree, digest};
+use crate::transactions::{Change, Corrupt, Event, Machine, Put, Transaction, body_at, lines};
+use crate::{Digest, Key, Tree};
 
 /// A resource as the journal holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,32 +75,29 @@ pub struct Replay {
 impl Replay {
     /// Reads the bytes of a journal. Never fails: what cannot be read ends the journal there.
     pub fn of(text: &[u8]) -> Replay {
-        let mut replay = Replay::default();
-        let mut machine = Machine::default();
-        for (from, to) in lines(text) {
-            let step = machine.line(text, from, to, 0).and_then(|event| match event {
-                Some(event) => replay.take(event, to as u64),
-                None => Ok(()),
-            });
-            if let Err(corrupt) = step {
-                replay.corrupt = Some(corrupt);
-                machine.take_open();
-                break;
-            }
+        let outline = Outline::read(text);
+        let Outline { journal, highest_epoch, condemned, head, tree, secrets, settled, open, corrupt } = outline;
+        let mut resources: BTreeMap<Key, Stored> = BTreeMap::new();
+        for (key, place) in tree.places() {
+            let secrets = secrets.get(key).cloned().unwrap_or_default();
+            resources.insert(key.clone(), Stored { body: body_at(text, place), secrets });
         }
-        replay.open = machine.take_open();
+        let mut replay = Replay { journal, highest_epoch, condemned, head, resources, tree, settled, open, corrupt };
         if mutants::active(Mutant::CommitCountsAsAccepted) {
-            replay.take_open_as_accepted();
+            replay.take_open_as_accepted(text);
         }
         replay
     }
 
     /// What a replay that does not wait for `accepted` would do.
-    fn take_open_as_accepted(&mut self) {
+    fn take_open_as_accepted(&mut self, text: &[u8]) {
         let Some(open) = self.open.take() else { return };
         for change in open.changes {
             match change.put {
-                Some((body, secrets)) => drop(self.resources.insert(change.key, Stored { body, secrets })),
+                Some(put) => {
+                    let stored = Stored { body: put.body(text), secrets: put.secrets };
+                    drop(self.resources.insert(change.key, stored));
+                }
                 None => drop(self.resources.remove(&change.key)),
             }
         }
@@ -134,6 +131,58 @@ impl Replay {
             offset: self.settled,
         })
     }
+}
+
+/// A journal that was read from its first byte, without its bodies: those stay in the file.
+#[derive(Clone, Debug, Default)]
+pub struct Outline {
+    /// As in [`Replay::journal`].
+    pub journal: Option<String>,
+    /// As in [`Replay::highest_epoch`].
+    pub highest_epoch: u64,
+    /// As in [`Replay::condemned`].
+    pub condemned: BTreeSet<Digest>,
+    /// As in [`Replay::head`].
+    pub head: Option<Head>,
+    /// The digests of the state after it, and where its bodies stand.
+    pub tree: Tree,
+    /// The secrets of the resources that name some.
+    pub secrets: BTreeMap<Key, Arc<[Digest]>>,
+    /// As in [`Replay::settled`].
+    pub settled: u64,
+    /// As in [`Replay::open`].
+    pub open: Option<Transaction>,
+    /// As in [`Replay::corrupt`].
+    pub corrupt: Option<Corrupt>,
+}
+
+impl Outline {
+    /// Reads the bytes of a journal. Never fails: what cannot be read ends the journal there.
+    pub fn of(text: &[u8]) -> Outline {
+        let mut outline = Outline::read(text);
+        if mutants::active(Mutant::CommitCountsAsAccepted) {
+            outline.open = None;
+        }
+        outline
+    }
+
+    fn read(text: &[u8]) -> Outline {
+        let mut outline = Outline::default();
+        let mut machine = Machine::default();
+        for (from, to) in lines(text) {
+            let step = machine.line(text, from, to, 0).and_then(|event| match event {
+                Some(event) => outline.take(event, to as u64),
+                None => Ok(()),
+            });
+            if let Err(corrupt) = step {
+                outline.corrupt = Some(corrupt);
+                machine.take_open();
+                break;
+            }
+        }
+        outline.open = machine.take_open();
+        outline
+    }
 
     fn take(&mut self, event: Event, end: u64) -> Result<(), Corrupt> {
         match event {
@@ -149,19 +198,17 @@ impl Replay {
 
     fn accept(&mut self, transaction: Transaction) -> Result<(), Corrupt> {
         let Transaction { commit, changes, start, .. } = transaction;
-        let mut undo = Vec::with_capacity(changes.len());
+        let mut undo = Vec::new();
+        let first = self.tree.is_empty();
         for Change { key, put } in changes {
-            let old = match put {
-                Some((body, secrets)) => {
-                    self.tree.insert(key.clone(), digest::leaf(&key, &body));
-                    self.resources.insert(key.clone(), Stored { body, secrets })
-                }
-                None => {
-                    self.tree.remove(&key);
-                    self.resources.remove(&key)
-                }
-            };
-            undo.push((key, old));
+            if !first {
+                let old = self.tree.get_at(&key).map(|(leaf, place)| {
+                    let secrets = self.secrets.get(&key).cloned().unwrap_or_default();
+                    Put { leaf, place, secrets }
+                });
+                undo.push((key.clone(), old));
+            }
+            self.plant(key, put);
         }
         if self.tree.root() == commit.root {
             let version = (commit.epoch, commit.generation);
@@ -169,19 +216,30 @@ impl Replay {
             self.head = Some(Head { commit: commit.id, version, root: commit.root });
             return Ok(());
         }
+        if first {
+            (self.tree, self.secrets) = (Tree::default(), BTreeMap::new());
+        }
         for (key, old) in undo.into_iter().rev() {
-            match old {
-                Some(stored) => {
-                    self.tree.insert(key.clone(), digest::leaf(&key, &stored.body));
-                    self.resources.insert(key, stored);
-                }
-                None => {
-                    self.tree.remove(&key);
-                    self.resources.remove(&key);
-                }
-            }
+            self.plant(key, old);
         }
         Err(Corrupt { offset: start, why: format!("commit {} does not lead to the root it names", commit.id) })
+    }
+
+    fn plant(&mut self, key: Key, put: Option<Put>) {
+        match put {
+            Some(Put { leaf, place, secrets }) => {
+                if secrets.is_empty() {
+                    self.secrets.remove(&key);
+                } else {
+                    self.secrets.insert(key.clone(), secrets);
+                }
+                self.tree.insert_at(key, leaf, place);
+            }
+            None => {
+                self.tree.remove(&key);
+                self.secrets.remove(&key);
+            }
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::record::{Commit, Record, checksum};
+use crate::digest::{self, Place};
+use crate::record::{Commit, Read, Record, checksum};
 use crate::{Digest, Key};
 
 /// One change of a transaction.
@@ -12,8 +13,32 @@ use crate::{Digest, Key};
 pub struct Change {
     /// Kind and name.
     pub key: Key,
-    /// The new body and the secrets it names; `None` removes the resource.
-    pub put: Option<(Bytes, Arc<[Digest]>)>,
+    /// What it is from now on; `None` removes the resource.
+    pub put: Option<Put>,
+}
+
+/// A resource as a transaction puts it. The body stays in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Its leaf.
+    pub leaf: Digest,
+    /// Where its body stands in the file.
+    pub place: Place,
+    /// The secrets that the body names.
+    pub secrets: Arc<[Digest]>,
+}
+
+impl Put {
+    /// Its body, in the text of the journal that it was read from.
+    pub fn body(&self, text: &[u8]) -> Bytes {
+        body_at(text, self.place)
+    }
+}
+
+/// The body at a place of a text that was read from there.
+pub(crate) fn body_at(text: &[u8], place: Place) -> Bytes {
+    let from = usize::try_from(place.offset()).unwrap_or(usize::MAX);
+    Bytes::copy_from_slice(text.get(from..from.saturating_add(place.len())).unwrap_or_default())
 }
 
 /// A commit with its changes and what followed it.
@@ -86,8 +111,21 @@ impl Machine {
         let end = base + to as u64;
         let fail = |why: String| Err(Corrupt { offset, why });
         let line = text.get(from..to).and_then(|l| l.strip_suffix(b"\n")).unwrap_or_default();
-        let record = match Record::decode(line) {
-            Ok(record) => record,
+        let record = match Read::of(line) {
+            Ok(Read::Other(record)) => record,
+            Ok(Read::Put { key, secrets, body }) if self.named => {
+                let leaf = digest::leaf(&key, body);
+                // The body ends before two braces and the line feed.
+                let from = end - 3 - body.len() as u64;
+                let Some(place) = Place::new(from, body.len()) else {
+                    return fail(format!("the body of {key} is too long, or too far behind"));
+                };
+                self.change(Change { key, put: Some(Put { leaf, place, secrets }) }, offset);
+                return Ok(None);
+            }
+            Ok(Read::Put { .. }) => {
+                return fail("the first record, and only the first, names the journal".to_owned());
+            }
             Err(e) => return fail(e.to_string()),
         };
         if self.named == matches!(record, Record::Journal { .. }) {
@@ -106,10 +144,8 @@ impl Machine {
                 self.void();
                 Ok(Some(Event::Condemned(leaves)))
             }
-            Record::Put { key, secrets, body } => {
-                self.change(Change { key, put: Some((body, secrets)) }, offset);
-                Ok(None)
-            }
+            // Read above.
+            Record::Put { .. } => Ok(None),
             Record::Remove { key } => {
                 self.change(Change { key, put: None }, offset);
                 Ok(None)

@@ -200,7 +200,11 @@ proptest! {
         }
         let (reopened, accepted) = Follower::open(&path).unwrap();
         prop_assert_eq!(reopened.root(), state.tree.root());
-        prop_assert_eq!(accepted.map(|a| a.resources).unwrap_or_default(), state.bodies);
+        prop_assert_eq!(accepted.is_some(), reopened.commit() > 0);
+        for follower in [&follower, &reopened] {
+            let read = follower.keys().map(|key| (key.clone(), follower.body(key).unwrap().unwrap()));
+            prop_assert_eq!(read.collect::<BTreeMap<_, _>>(), state.bodies.clone(), "bodies are read back as they were put");
+        }
     }
 }
 

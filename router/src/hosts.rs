@@ -61,6 +61,8 @@ impl<F, H> Hosts<F, H> {
             Form::AnyLabels(rest) => (&mut self.any_labels, rest),
         };
         match table {
+            // The text of an exact name is that of its domain.
+            Some(table) if text.len() == domain.as_str().len() => map.insert(domain.shared(), table),
             Some(table) => map.insert(text, table),
             None => map.remove(text),
         }

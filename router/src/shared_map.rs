@@ -13,20 +13,21 @@ const LEAF_ENTRIES_MAX: usize = 16;
 /// The map.
 #[derive(Debug)]
 pub(crate) struct SharedMap<V> {
-    root: Arc<Node<V>>,
+    root: Node<V>,
     len: usize,
 }
 
+/// There is a map for each host, mostly of one entry: nodes are as large as what is in them.
 #[derive(Debug)]
 enum Node<V> {
+    Empty,
     /// Sorted by text.
-    Leaf(Vec<Entry<V>>),
-    Branch([Option<Arc<Node<V>>>; FAN]),
+    Leaf(Arc<[Entry<V>]>),
+    Branch(Arc<[Node<V>; FAN]>),
 }
 
 #[derive(Clone, Debug)]
 struct Entry<V> {
-    hash: u64,
     text: Arc<str>,
     value: V,
 }
@@ -58,21 +59,22 @@ impl Hasher {
 
 impl<V> Clone for SharedMap<V> {
     fn clone(&self) -> SharedMap<V> {
-        SharedMap { root: Arc::clone(&self.root), len: self.len }
+        SharedMap { root: self.root.clone(), len: self.len }
     }
 }
 
 impl<V> Default for SharedMap<V> {
     fn default() -> SharedMap<V> {
-        SharedMap { root: Arc::new(Node::Leaf(Vec::new())), len: 0 }
+        SharedMap { root: Node::Empty, len: 0 }
     }
 }
 
-impl<V: Clone> Clone for Node<V> {
+impl<V> Clone for Node<V> {
     fn clone(&self) -> Node<V> {
         match self {
-            Node::Leaf(entries) => Node::Leaf(entries.clone()),
-            Node::Branch(children) => Node::Branch(children.clone()),
+            Node::Empty => Node::Empty,
+            Node::Leaf(entries) => Node::Leaf(Arc::clone(entries)),
+            Node::Branch(children) => Node::Branch(Arc::clone(children)),
         }
     }
 }
@@ -88,25 +90,26 @@ impl<V: Clone> SharedMap<V> {
 
     /// As [`SharedMap::get`], for a text whose hash is known.
     pub(crate) fn get_hashed(&self, hash: u64, text: &str) -> Option<&V> {
-        let mut node = &*self.root;
+        let mut node = &self.root;
         let mut depth = 0;
         loop {
             match node {
+                Node::Empty => return None,
                 Node::Leaf(entries) => {
                     let at = entries.binary_search_by(|entry| (*entry.text).cmp(text)).ok()?;
                     return Some(&entries[at].value);
                 }
                 Node::Branch(children) => {
-                    node = children[slot(hash, depth)].as_deref()?;
+                    node = &children[slot(hash, depth)];
                     depth += 1;
                 }
             }
         }
     }
 
-    pub(crate) fn insert(&mut self, text: &str, value: V) {
-        let entry = Entry { hash: Hasher::of(text), text: text.into(), value };
-        if Arc::make_mut(&mut self.root).insert(entry, 0) {
+    pub(crate) fn insert(&mut self, text: impl Into<Arc<str>>, value: V) {
+        let entry = Entry { text: text.into(), value };
+        if self.root.insert(Hasher::of(&entry.text), entry, 0) {
             self.len += 1;
         }
     }
@@ -115,7 +118,7 @@ impl<V: Clone> SharedMap<V> {
         let hash = Hasher::of(text);
         // Looked up first: a removal of what is not there must not copy anything.
         if self.get_hashed(hash, text).is_some() {
-            Arc::make_mut(&mut self.root).remove(hash, text, 0);
+            self.root.remove(hash, text, 0);
             self.len -= 1;
         }
     }
@@ -133,68 +136,60 @@ fn slot(hash: u64, depth: u32) -> usize {
 
 impl<V: Clone> Node<V> {
     /// True if the text is new.
-    fn insert(&mut self, entry: Entry<V>, depth: u32) -> bool {
+    fn insert(&mut self, hash: u64, entry: Entry<V>, depth: u32) -> bool {
         match self {
-            Node::Branch(children) => match &mut children[slot(entry.hash, depth)] {
-                Some(child) => Arc::make_mut(child).insert(entry, depth + 1),
-                free => {
-                    *free = Some(Arc::new(Node::Leaf(vec![entry])));
-                    true
-                }
-            },
-            Node::Leaf(entries) => {
-                match entries.binary_search_by(|other| other.text.cmp(&entry.text)) {
-                    Ok(at) => {
-                        entries[at] = entry;
-                        return false;
-                    }
-                    Err(at) => entries.insert(at, entry),
-                }
-                if entries.len() > LEAF_ENTRIES_MAX && (depth + 1) * BITS < u64::BITS {
-                    let mut branch = Node::Branch(Default::default());
-                    for entry in std::mem::take(entries) {
-                        branch.insert(entry, depth);
-                    }
-                    *self = branch;
-                }
+            Node::Empty => {
+                *self = Node::Leaf(Arc::new([entry]));
                 true
+            }
+            Node::Branch(children) => Arc::make_mut(children)[slot(hash, depth)].insert(hash, entry, depth + 1),
+            Node::Leaf(entries) => {
+                let (at, new) = match entries.binary_search_by(|other| other.text.cmp(&entry.text)) {
+                    Ok(at) => (at, false),
+                    Err(at) => (at, true),
+                };
+                if new && entries.len() >= LEAF_ENTRIES_MAX && (depth + 1) * BITS < u64::BITS {
+                    let mut branch: [Node<V>; FAN] = std::array::from_fn(|_| Node::Empty);
+                    for entry in entries.iter().cloned().chain([entry]) {
+                        let hash = Hasher::of(&entry.text);
+                        branch[slot(hash, depth)].insert(hash, entry, depth + 1);
+                    }
+                    *self = Node::Branch(Arc::new(branch));
+                    return true;
+                }
+                let behind = &entries[at + usize::from(!new)..];
+                let list = entries[..at].iter().cloned().chain([entry]).chain(behind.iter().cloned()).collect();
+                *self = Node::Leaf(list);
+                new
             }
         }
     }
 
     fn remove(&mut self, hash: u64, text: &str, depth: u32) {
         match self {
+            Node::Empty => {}
             Node::Leaf(entries) => {
-                if let Ok(at) = entries.binary_search_by(|entry| (*entry.text).cmp(text)) {
-                    entries.remove(at);
+                if entries.len() > 1 {
+                    *entries = entries.iter().filter(|entry| *entry.text != *text).cloned().collect();
+                } else {
+                    *self = Node::Empty;
                 }
             }
             Node::Branch(children) => {
-                let place = &mut children[slot(hash, depth)];
-                if let Some(child) = place {
-                    Arc::make_mut(child).remove(hash, text, depth + 1);
-                    if child.is_empty() {
-                        *place = None;
-                    }
-                }
-                if children.iter().all(Option::is_none) {
-                    *self = Node::Leaf(Vec::new());
+                let children = Arc::make_mut(children);
+                children[slot(hash, depth)].remove(hash, text, depth + 1);
+                if children.iter().all(|child| matches!(child, Node::Empty)) {
+                    *self = Node::Empty;
                 }
             }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        match self {
-            Node::Leaf(entries) => entries.is_empty(),
-            Node::Branch(_) => false,
         }
     }
 
     fn for_each(&self, visit: &mut impl FnMut(&str, &V)) {
         match self {
+            Node::Empty => {}
             Node::Leaf(entries) => entries.iter().for_each(|entry| visit(&entry.text, &entry.value)),
-            Node::Branch(children) => children.iter().flatten().for_each(|child| child.for_each(visit)),
+            Node::Branch(children) => children.iter().for_each(|child| child.for_each(visit)),
         }
     }
 }

@@ -18,21 +18,33 @@ use crate::shared_map::{Hasher, SharedMap};
 pub struct HostTable<F, H> {
     name: HostName,
     host: Option<Arc<H>>,
+    /// Shared with other listeners that serve the domain with the same routes.
+    index: Arc<Index<F>>,
+}
+
+/// The matches of a table, by how they are found.
+#[derive(Debug)]
+pub(crate) struct Index<F> {
     fragments: usize,
     /// By the text in which paths are compared; each list in order.
     exact: SharedMap<List<F>>,
     prefix: SharedMap<List<F>>,
     /// Those that no path finds, in order.
-    unindexed: List<F>,
+    unindexed: Option<List<F>>,
 }
 
-type List<F> = Arc<[Entry<F>]>;
+/// Matches in order, never none. Mostly there is one.
+#[derive(Debug)]
+enum List<F> {
+    One(Entry<F>),
+    Many(Arc<[Entry<F>]>),
+}
 
 /// One match of one fragment.
 #[derive(Debug)]
 struct Entry<F> {
     fragment: Arc<Fragment<F>>,
-    claim: usize,
+    claim: u32,
 }
 
 /// The match that won a request.
@@ -65,28 +77,55 @@ impl<F> Clone for Entry<F> {
     }
 }
 
+impl<F> Clone for List<F> {
+    fn clone(&self) -> List<F> {
+        match self {
+            List::One(entry) => List::One(entry.clone()),
+            List::Many(entries) => List::Many(Arc::clone(entries)),
+        }
+    }
+}
+
+impl<F> List<F> {
+    fn of(entries: Vec<Entry<F>>) -> Option<List<F>> {
+        match <[Entry<F>; 1]>::try_from(entries) {
+            Ok([one]) => Some(List::One(one)),
+            Err(many) if many.is_empty() => None,
+            Err(many) => Some(List::Many(many.into())),
+        }
+    }
+
+    fn iter(&self) -> std::slice::Iter<'_, Entry<F>> {
+        match self {
+            List::One(entry) => std::slice::from_ref(entry).iter(),
+            List::Many(entries) => entries.iter(),
+        }
+    }
+}
+
 impl<F> Entry<F> {
     fn rule(&self) -> &Rule {
-        &self.fragment.rules()[self.claim]
+        &self.fragment.rules()[self.claim()]
+    }
+
+    fn claim(&self) -> usize {
+        self.claim as usize
     }
 
     /// Keys are unique in a host; should they not be, the names decide, so that every proxy decides alike.
     fn order(&self, other: &Entry<F>) -> Ordering {
-        let keys = self.fragment.key(self.claim).cmp(other.fragment.key(other.claim));
-        keys.then_with(|| self.fragment.name().cmp(other.fragment.name())).then(self.claim.cmp(&other.claim))
+        let keys = self.fragment.key(self.claim()).cmp(&other.fragment.key(other.claim()));
+        keys.then_with(|| match Arc::ptr_eq(&self.fragment, &other.fragment) {
+            true => Ordering::Equal,
+            false => self.fragment.parts_of_name().cmp(&other.fragment.parts_of_name()),
+        })
+        .then(self.claim.cmp(&other.claim))
     }
 }
 
 impl<F, H> Clone for HostTable<F, H> {
     fn clone(&self) -> HostTable<F, H> {
-        HostTable {
-            name: self.name.clone(),
-            host: self.host.clone(),
-            fragments: self.fragments,
-            exact: self.exact.clone(),
-            prefix: self.prefix.clone(),
-            unindexed: Arc::clone(&self.unindexed),
-        }
+        HostTable { name: self.name.clone(), host: self.host.clone(), index: Arc::clone(&self.index) }
     }
 }
 
@@ -95,10 +134,12 @@ impl<F, H> HostTable<F, H> {
         HostTable {
             name,
             host: None,
-            fragments: 0,
-            exact: SharedMap::default(),
-            prefix: SharedMap::default(),
-            unindexed: Arc::from([]),
+            index: Arc::new(Index {
+                fragments: 0,
+                exact: SharedMap::default(),
+                prefix: SharedMap::default(),
+                unindexed: None,
+            }),
         }
     }
 
@@ -114,7 +155,7 @@ impl<F, H> HostTable<F, H> {
 
     /// How many fragments claim it.
     pub fn fragments(&self) -> usize {
-        self.fragments
+        self.index.fragments
     }
 
     /// The first match in the order of keys that fits the request. The path must be a result of [`crate::normalise`].
@@ -130,25 +171,44 @@ impl<F, H> HostTable<F, H> {
     ) -> Result<Option<Found<'_, F>>, Ambiguous> {
         let compared = compared(path);
         let request = Request::new(method, path, &compared, headers, query);
-        let Some(winner) = self.first(&request) else { return Ok(None) };
+        let Some(winner) = self.index.first(&request) else { return Ok(None) };
         for reading in readings(path, &compared) {
-            let other = self.first(&request.with_reading(&reading));
+            let other = self.index.first(&request.with_reading(&reading));
             if other.is_some_and(|other| other.order(winner) == Ordering::Less) {
                 return Err(Ambiguous);
             }
         }
         let rule = winner.rule();
         let captures = match &rule.path {
-            PathRule::Regex(pattern, _) => Some(pattern.captures(path)),
+            PathRule::Regex(expression) => Some(expression.0.captures(path)),
             _ => None,
         };
         let covered = match &rule.path {
-            PathRule::Prefix(prefix) if prefix != "/" => elements_end(path, prefix),
+            PathRule::Prefix(prefix) if **prefix != *"/" => elements_end(path, prefix),
             _ => 0,
         };
-        Ok(Some(Found { fragment: &winner.fragment, claim: winner.claim, built: rule.built, covered, captures }))
+        Ok(Some(Found { fragment: &winner.fragment, claim: winner.claim(), built: rule.built, covered, captures }))
     }
 
+    pub(crate) fn set_host(&mut self, host: Option<Arc<H>>) {
+        self.host = host;
+    }
+
+    /// True if nothing is left of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.host.is_none() && self.index.fragments == 0
+    }
+
+    pub(crate) fn index(&self) -> &Arc<Index<F>> {
+        &self.index
+    }
+
+    pub(crate) fn set_index(&mut self, index: Arc<Index<F>>) {
+        self.index = index;
+    }
+}
+
+impl<F> Index<F> {
     fn first(&self, request: &Request<'_>) -> Option<&Entry<F>> {
         let mut best: Option<&Entry<F>> = None;
         let mut hasher = Hasher::new();
@@ -166,7 +226,7 @@ impl<F, H> HostTable<F, H> {
         }
         best = first_of(self.prefix.get_hashed(hasher.hash(), path), request, best);
         best = first_of(self.exact.get_hashed(hasher.hash(), path), request, best);
-        for entry in self.unindexed.iter() {
+        for entry in self.unindexed.iter().flat_map(List::iter) {
             if best.is_some_and(|best| best.order(entry) == Ordering::Less) {
                 break;
             }
@@ -178,18 +238,14 @@ impl<F, H> HostTable<F, H> {
         best
     }
 
-    pub(crate) fn set_host(&mut self, host: Option<Arc<H>>) {
-        self.host = host;
-    }
-
-    /// True if nothing is left of it.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.host.is_none() && self.fragments == 0
-    }
-
-    /// Takes fragments away and adds others. Each list that changes is written once.
-    pub(crate) fn apply(&mut self, removed: &[Arc<Fragment<F>>], added: &[Arc<Fragment<F>>]) {
-        self.fragments = self.fragments + added.len() - removed.len();
+    /// The index without some fragments and with others. Each list that changes is written once.
+    pub(crate) fn after(&self, removed: &[Arc<Fragment<F>>], added: &[Arc<Fragment<F>>]) -> Index<F> {
+        let mut index = Index {
+            fragments: self.fragments + added.len() - removed.len(),
+            exact: self.exact.clone(),
+            prefix: self.prefix.clone(),
+            unindexed: self.unindexed.clone(),
+        };
         let gone: BTreeSet<*const Fragment<F>> = removed.iter().map(Arc::as_ptr).collect();
         let mut touched: BTreeMap<Place<'_>, Vec<Entry<F>>> = BTreeMap::new();
         for fragment in removed {
@@ -198,33 +254,34 @@ impl<F, H> HostTable<F, H> {
             }
         }
         for fragment in added {
-            for (claim, rule) in fragment.rules().iter().enumerate() {
+            for (claim, rule) in (0..).zip(fragment.rules()) {
                 touched.entry(Place::of(rule)).or_default().push(Entry { fragment: Arc::clone(fragment), claim });
             }
         }
         for (place, news) in touched {
             let merge = |old: Option<&List<F>>| {
-                let kept = old.into_iter().flat_map(|list| list.iter());
+                let kept = old.into_iter().flat_map(List::iter);
                 let kept = kept.filter(|entry| !gone.contains(&Arc::as_ptr(&entry.fragment)));
                 let mut list: Vec<Entry<F>> = kept.cloned().chain(news).collect();
                 // Mostly two sorted runs, which a stable sort merges in one pass.
                 list.sort_by(Entry::order);
-                List::from(list)
+                List::of(list)
             };
             match place {
-                Place::Exact(path) => put(&mut self.exact, path, merge),
-                Place::Prefix(path) => put(&mut self.prefix, path, merge),
-                Place::Unindexed => self.unindexed = merge(Some(&self.unindexed)),
+                Place::Exact(path) => put(&mut index.exact, path, merge),
+                Place::Prefix(path) => put(&mut index.prefix, path, merge),
+                Place::Unindexed => index.unindexed = merge(index.unindexed.as_ref()),
             }
         }
+        index
     }
 }
 
 /// The list that a match stands in.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Place<'a> {
-    Exact(&'a str),
-    Prefix(&'a str),
+    Exact(&'a Arc<str>),
+    Prefix(&'a Arc<str>),
     Unindexed,
 }
 
@@ -244,12 +301,10 @@ fn elements_end(path: &str, prefix: &str) -> usize {
     path.match_indices('/').nth(elements).map_or(path.len(), |(at, _)| at)
 }
 
-fn put<F>(map: &mut SharedMap<List<F>>, path: &str, merge: impl FnOnce(Option<&List<F>>) -> List<F>) {
-    let list = merge(map.get(path));
-    if list.is_empty() {
-        map.remove(path);
-    } else {
-        map.insert(path, list);
+fn put<F>(map: &mut SharedMap<List<F>>, path: &Arc<str>, merge: impl FnOnce(Option<&List<F>>) -> Option<List<F>>) {
+    match merge(map.get(path)) {
+        Some(list) => map.insert(Arc::clone(path), list),
+        None => map.remove(path),
     }
 }
 
@@ -259,7 +314,7 @@ fn first_of<'t, F>(
     request: &Request<'_>,
     best: Option<&'t Entry<F>>,
 ) -> Option<&'t Entry<F>> {
-    for entry in list.into_iter().flat_map(|list| list.iter()) {
+    for entry in list.into_iter().flat_map(List::iter) {
         if best.is_some_and(|best| best.order(entry) == Ordering::Less) {
             break;
         }

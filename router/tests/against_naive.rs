@@ -82,7 +82,7 @@ fn quick(router: &Router<u32, ()>, listener: ListenerName, asked: &Asked) -> Opt
     let query: Vec<String> = asked.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let table = router.find_host(listener, &asked.name)?;
     let found = table.route(asked.method, &asked.path, &headers, Some(&query.join("&"))).expect("no odd spelling");
-    found.map(|found| (found.fragment.name().clone(), found.claim))
+    found.map(|found| (FragmentName::from_name(found.fragment.name()).expect("a fragment's name"), found.claim))
 }
 
 fn element() -> impl Strategy<Value = &'static str> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use config::{
-    Body, FragmentName, HostBody, HostTls, ListenerBody, ListenerName, ListenerProtocol, Loaded, MemberSource,
-    PoolBody, Transport, TypedName, UnknownName, UpstreamProtocol,
+    Body, HostBody, HostTls, ListenerBody, ListenerName, ListenerProtocol, Loaded, MemberSource, Name, PoolBody,
+    Transport, TypedName, UnknownName, UpstreamProtocol,
 };
 use router::Fragment;
 
@@ -35,7 +35,7 @@ pub struct Builder {
 impl Builder {
     /// Builds one resource into the state. What is not live leaves what requests see of it: claims, and 503.
     pub(crate) fn build(&self, loaded: Loaded, state: &mut State, batch: &mut Batch) -> Result<(), Fault> {
-        let Loaded { name, claims, state: body, .. } = loaded;
+        let Loaded { id, name, claims, state: body, .. } = loaded;
         let (body, fault) = match body {
             config::State::Live(body) => (Some(body), None),
             config::State::NotLive { code, message } => (None, Some(Fault { code, message })),
@@ -62,14 +62,14 @@ impl Builder {
                 state.certificates.remove(&name);
                 Ok(())
             }
-            (TypedName::Pool(name), Some(Body::Pool(body))) => {
-                state.pools.remove(&name);
+            (TypedName::Pool(_), Some(Body::Pool(body))) => {
+                state.pools.remove(&id.name);
                 self.pool(&body).map(|pool| {
-                    state.pools.insert(name, Arc::new(pool));
+                    state.pools.insert(id.name, Arc::new(pool));
                 })
             }
-            (TypedName::Pool(name), _) => {
-                state.pools.remove(&name);
+            (TypedName::Pool(_), _) => {
+                state.pools.remove(&id.name);
                 Ok(())
             }
             (TypedName::Policy(_), Some(_)) => Err(Fault::unsupported("policies are not built yet")),
@@ -83,13 +83,13 @@ impl Builder {
                 batch.router.push(router::Change::Host(name, host));
                 built.map(drop)
             }
-            (TypedName::Fragment(name), body) => {
+            (TypedName::Fragment(_), body) => {
                 let body = match &body {
                     Some(Body::Fragment(body)) => Some(body),
                     _ => None,
                 };
                 // `config::load` gives claims with every fragment.
-                claims.map_or(Ok(()), |claims| fragment(name, claims, body, state, batch))
+                claims.map_or(Ok(()), |claims| fragment(id.name, claims, body, state, batch))
             }
         };
         fault.map_or(built, Err)
@@ -178,7 +178,7 @@ impl Builder {
 }
 
 fn fragment(
-    name: FragmentName,
+    name: Name,
     claims: config::Claims,
     body: Option<&config::FragmentBody>,
     state: &State,

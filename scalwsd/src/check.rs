@@ -19,7 +19,7 @@ use crate::keys::Keys;
 use crate::members::Members;
 use crate::not_live::Faults;
 use crate::standalone::StandAlone;
-use crate::state::{Change, State};
+use crate::state::{Bodies, Change, State};
 use crate::tls::Tls;
 use crate::watch::{self, Watch};
 
@@ -74,7 +74,7 @@ fn check_file(path: &Path) -> Result<Faults, Vec<String>> {
     let read = StandAlone::new(path).read()?;
     let builder = builder(Keys::Memory(read.keys.clone()))?;
     let mut state = State::default();
-    state.apply(read.changes(), &builder)?;
+    state.apply(read.changes(), &builder, &read)?;
     Ok(state.faults().clone())
 }
 
@@ -103,7 +103,7 @@ fn check_volume(volume: &Path, options: &Check, out: &mut impl Write) -> std::io
             let id = ResourceId { kind, name: Name::from_wire(&*key.name) };
             // A panic needs no care: nothing is printed after it, and the process ends.
             let _watched = watch.over(watch::CHECK);
-            match state.apply(vec![Change { id, bytes: Some(body.clone()) }], &builder) {
+            match state.apply(vec![Change { id, bytes: Some(body.clone()) }], &builder, &Listed(&resources)) {
                 Ok(()) => loaded += 1,
                 Err(more) => errors.extend(more),
             }
@@ -113,10 +113,23 @@ fn check_volume(volume: &Path, options: &Check, out: &mut impl Write) -> std::io
     Ok(if errors.is_empty() { Ok(state.faults().clone()) } else { Err(errors) })
 }
 
+/// What is checked, whole.
+struct Listed<'a>(&'a BTreeMap<Key, Bytes>);
+
+impl Bodies for Listed<'_> {
+    fn body(&self, id: &ResourceId) -> std::io::Result<Option<Bytes>> {
+        Ok(self.0.get(&Key::new(id.kind.as_str(), id.name.as_str())).cloned())
+    }
+}
+
 /// The accepted state, or what a commit makes of it.
 fn resources(journal: &Path, options: &Check) -> Result<BTreeMap<Key, Bytes>, String> {
     let (mut follower, accepted) = Follower::open(journal).map_err(|e| format!("{}: {e}", journal.display()))?;
-    let mut resources = accepted.map(|a| a.resources).unwrap_or_default();
+    let mut resources = BTreeMap::new();
+    for key in accepted.map(|_| follower.keys()).into_iter().flatten() {
+        let body = follower.body(key).map_err(|e| format!("{}: {e}", journal.display()))?;
+        resources.extend(body.map(|body| (key.clone(), body)));
+    }
     if let (Some(id), Some(commit)) = (&options.journal, options.commit) {
         for change in follower.read_to(id, commit).map_err(|e| e.to_string())?.changes {
             match change.body {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::header::{HOST, HeaderMap};
+use http::header::{HOST, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -154,7 +154,7 @@ impl Way<'_> {
         match self.pool.protocol {
             Protocol::Http1 => {
                 if let Some(host) = &self.forward.host {
-                    headers.insert(HOST, host.clone());
+                    headers.insert(HOST, HeaderValue::clone(host));
                 } else if head.version == Version::HTTP_2 || !headers.contains_key(HOST) {
                     headers.insert(HOST, authority.written.as_str().try_into().ok()?);
                 }

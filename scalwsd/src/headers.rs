@@ -134,9 +134,9 @@ pub fn new_request_id() -> HeaderValue {
 /// Changes to headers, read once.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    remove: Vec<HeaderName>,
-    set: Vec<(HeaderName, HeaderValue)>,
-    add: Vec<(HeaderName, HeaderValue)>,
+    remove: Box<[HeaderName]>,
+    set: Box<[(HeaderName, HeaderValue)]>,
+    add: Box<[(HeaderName, HeaderValue)]>,
 }
 
 impl Changes {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use config::{Kind, Name, ResourceId};
 use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer, ReloadRequest, codes};
 use journal::members::MembersReplay;
-use journal::{Digest, Follower, Key};
+use journal::{Digest, Follower, Head, Key};
 use tokio::sync::Mutex;
 
 use crate::build::Builder;
@@ -21,7 +21,7 @@ use crate::listeners::Listeners;
 use crate::not_live::{Fault, Faults, list};
 use crate::proxy::Proxy;
 use crate::standalone::StandAlone;
-use crate::state::{Change, State};
+use crate::state::{Bodies, Change, State};
 use crate::watch::{self, EndsWithPanic, Watch};
 
 /// Faults of the environment are tried again after so long, at first and at most.
@@ -87,6 +87,15 @@ impl From<String> for Unusable {
     }
 }
 
+impl Bodies for Source {
+    fn body(&self, id: &ResourceId) -> std::io::Result<Option<Bytes>> {
+        match self {
+            Source::Volume(follower) => follower.body(&Key::new(id.kind.as_str(), id.name.as_str())),
+            Source::File(file) => file.body(id),
+        }
+    }
+}
+
 impl Loader {
     /// Nothing is loaded yet.
     pub fn new(source: Source, builder: Builder, listeners: Listeners, proxy: Arc<Proxy>) -> Loader {
@@ -108,11 +117,7 @@ impl Loader {
     ///
     /// # Errors
     /// When the journal cannot be read. A volume without one is empty, and no error.
-    pub async fn load_volume(
-        &self,
-        accepted: Option<journal::Accepted>,
-        members: Option<PathBuf>,
-    ) -> Result<(), Unusable> {
+    pub async fn load_volume(&self, accepted: Option<Head>, members: Option<PathBuf>) -> Result<(), Unusable> {
         let mut inner = self.inner.lock().await;
         if let Some(path) = members {
             let replay = MembersReplay::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -120,17 +125,18 @@ impl Loader {
                 tracing::warn!(path = %path.display(), offset = corrupt.offset, why = %corrupt.why, "the rest of the members journal cannot be read");
             }
             for (name, set) in replay.sets {
-                if let Err(error) = inner.builder.members.put(&name, set.members.to_vec()) {
+                if let Err(error) = inner.builder.members.take(name, set) {
                     tracing::warn!(%error, "a member set of the volume is not used");
                 }
             }
         }
         let Some(accepted) = accepted else { return Ok(()) };
-        let changes = accepted.resources.into_iter().map(|(key, body)| (key, Some(body))).collect();
-        let loaded = Loaded { journal: Some(accepted.journal), commit: accepted.commit, root: Some(accepted.root) };
         let _guard = EndsWithPanic;
-        inner.load(changes, &self.proxy)?;
-        inner.loaded = loaded;
+        let Source::Volume(follower) = &inner.source else { return Ok(()) };
+        let journal = follower.journal().map(str::to_owned);
+        let keys: Vec<Key> = follower.keys().cloned().collect();
+        inner.fill(&keys, &self.proxy)?;
+        inner.loaded = Loaded { journal, commit: accepted.commit, root: Some(accepted.root) };
         self.publish(&mut inner).await;
         Ok(())
     }
@@ -244,6 +250,16 @@ impl Loader {
     }
 }
 
+/// What is said of a resource that only newer versions know.
+const UNKNOWN_KIND: &str = "this version does not know this kind of resource";
+
+/// Does long work; others work on meanwhile, however many threads there are and however long it takes.
+fn beside_others<T>(work: impl FnOnce() -> T) -> T {
+    let multi = tokio::runtime::Handle::try_current()
+        .is_ok_and(|r| r.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
+    if multi { tokio::task::block_in_place(work) } else { work() }
+}
+
 impl Inner {
     fn reload_volume(&mut self, request: &ReloadRequest, proxy: &Proxy) -> Result<usize, Unusable> {
         let (Some(journal), Some(commit)) = (&request.journal, request.commit) else {
@@ -276,7 +292,7 @@ impl Inner {
         };
         let mut state = State::default();
         // It is thrown away, whatever a panic left of it. Nothing runs that would start from the file before.
-        catch_unwind(AssertUnwindSafe(|| state.apply(read.changes(), &trial)))
+        catch_unwind(AssertUnwindSafe(|| state.apply(read.changes(), &trial, &read)))
             .map_err(|_| "a fault of this version: it panics on this file".to_owned())?
             .map_err(Unusable)?;
         if !state.faults().is_empty() {
@@ -302,6 +318,27 @@ impl Inner {
         Ok(changed)
     }
 
+    /// Loads what the source has into the empty state.
+    fn fill(&mut self, keys: &[Key], proxy: &Proxy) -> Result<(), Unusable> {
+        let Inner { source, state, builder, foreign, watch, .. } = self;
+        let mut known = Vec::with_capacity(keys.len());
+        for key in keys {
+            match key.kind.parse::<Kind>() {
+                Ok(kind) => known.push(ResourceId { kind, name: Name::from_wire(Arc::clone(&key.name)) }),
+                Err(_) => drop(foreign.insert(key.to_string(), Fault::unsupported(UNKNOWN_KIND))),
+            }
+        }
+        let watched = watch.over(watch::limit(known.len()));
+        beside_others(|| state.fill(known, builder, source)).map_err(Unusable)?;
+        drop(watched);
+        self.count(proxy);
+        Ok(())
+    }
+
+    fn count(&self, proxy: &Proxy) {
+        proxy.metrics.resources.set(i64::try_from(self.state.len() + self.foreign.len()).unwrap_or(i64::MAX));
+    }
+
     /// Loads changes into the state. Requests do not see them before [`Inner::publish`].
     fn load(&mut self, changes: Vec<(Key, Option<Bytes>)>, proxy: &Proxy) -> Result<(), Unusable> {
         let mut known = Vec::with_capacity(changes.len());
@@ -309,32 +346,25 @@ impl Inner {
         for (key, bytes) in changes {
             match key.kind.parse::<Kind>() {
                 Ok(kind) => {
-                    known.push(Change { id: ResourceId { kind, name: Name::from_wire(&*key.name) }, bytes });
+                    known.push(Change { id: ResourceId { kind, name: Name::from_wire(key.name) }, bytes });
                 }
                 Err(_) => {
                     foreign.insert(key.to_string(), bytes.is_some());
                 }
             }
         }
-        let multi = tokio::runtime::Handle::try_current()
-            .is_ok_and(|r| r.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
-        let watched = self.watch.over(watch::limit(known.len()));
-        if multi {
-            // Others work on meanwhile, however many threads there are and however long it takes.
-            tokio::task::block_in_place(|| self.state.apply(known, &self.builder)).map_err(Unusable)?;
-        } else {
-            self.state.apply(known, &self.builder).map_err(Unusable)?;
-        }
+        let Inner { source, state, builder, watch, .. } = self;
+        let watched = watch.over(watch::limit(known.len()));
+        beside_others(|| state.apply(known, builder, source)).map_err(Unusable)?;
         drop(watched);
         for (name, there) in foreign {
             if there {
-                let fault = Fault::unsupported("this version does not know this kind of resource");
-                self.foreign.insert(name, fault);
+                self.foreign.insert(name, Fault::unsupported(UNKNOWN_KIND));
             } else {
                 self.foreign.remove(&name);
             }
         }
-        proxy.metrics.resources.set(i64::try_from(self.state.len() + self.foreign.len()).unwrap_or(i64::MAX));
+        self.count(proxy);
         Ok(())
     }
 
@@ -342,9 +372,9 @@ impl Inner {
     /// as not live as before, and nothing of it is published. Ending the process would not help, since the next one
     /// would come to the same.
     fn retry(&mut self) -> bool {
-        let Inner { state, builder, .. } = self;
+        let Inner { source, state, builder, .. } = self;
         let faults = state.faults().clone();
-        let done = catch_unwind(AssertUnwindSafe(|| state.retry(builder))).is_ok();
+        let done = catch_unwind(AssertUnwindSafe(|| state.retry(builder, source))).is_ok();
         if !done {
             tracing::error!("a fault of this version: it panics on what it tries again; it stays as it was");
             state.put_faults_back(faults);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
@@ -27,6 +27,12 @@ pub struct Member {
     load: AtomicUsize,
     failures: AtomicU32,
     usable_from_ms: AtomicU64,
+    /// Made with the first connection: most members never have one.
+    connections: OnceLock<Box<Connections>>,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
     idle: Mutex<Vec<Idle>>,
     multiplexed: Mutex<Option<http2::SendRequest<RequestBody>>>,
 }
@@ -101,8 +107,7 @@ impl Member {
             load: AtomicUsize::new(0),
             failures: AtomicU32::new(0),
             usable_from_ms: AtomicU64::new(0),
-            idle: Mutex::default(),
-            multiplexed: Mutex::default(),
+            connections: OnceLock::new(),
         }
     }
 
@@ -160,7 +165,7 @@ impl Member {
     }
 
     fn pop_idle(&self, fresh_since_ms: u64) -> Option<Idle> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.connections.get()?.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let last = idle.pop()?;
         if last.since_ms < fresh_since_ms {
             // The last one was used last: all others are older still.
@@ -176,7 +181,7 @@ impl Member {
         if sender.is_closed() {
             return;
         }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.connections().idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(Idle { sender, since_ms: clock::now_ms() });
         }
@@ -184,8 +189,9 @@ impl Member {
 
     /// Closes connections that were idle for too long.
     pub fn sweep(&self) {
+        let Some(connections) = self.connections.get() else { return };
         let fresh_since = clock::now_ms().saturating_sub(IDLE_MS);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = connections.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|kept| kept.since_ms >= fresh_since && !kept.sender.is_closed());
     }
 
@@ -222,7 +228,11 @@ impl Member {
     }
 
     fn multiplexed(&self) -> std::sync::MutexGuard<'_, Option<http2::SendRequest<RequestBody>>> {
-        self.multiplexed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections().multiplexed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connections(&self) -> &Connections {
+        self.connections.get_or_init(Box::default)
     }
 
     /// The HTTP/2 connection carried an answer.

@@ -52,9 +52,15 @@ struct Inner {
 
 #[derive(Debug)]
 struct Set {
-    /// What was set; nothing while only a pool names it.
-    stored: Option<MemberSet>,
+    /// What was set, as it was spelled: sorted, with a space between two. Nothing while only a pool names it.
+    stored: Option<Box<str>>,
     targets: Arc<Targets>,
+}
+
+impl Set {
+    fn members(&self) -> Option<Vec<Arc<str>>> {
+        self.stored.as_ref().map(|text| text.split_ascii_whitespace().map(Arc::from).collect())
+    }
 }
 
 /// Why a set was not changed.
@@ -86,8 +92,16 @@ impl Members {
     /// # Errors
     /// When a member is no address; then nothing changes.
     pub fn put(&self, name: &str, members: Vec<Arc<str>>) -> Result<Digest, MembersError> {
-        let mut inner = self.lock();
-        inner.store(name, MemberSet::new(name, members))
+        let set = MemberSet::new(name, members);
+        self.take(name.into(), set)
+    }
+
+    /// As [`Members::put`], for a set whose digest is known.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take(&self, name: Arc<str>, set: MemberSet) -> Result<Digest, MembersError> {
+        self.lock().store(name, &set)
     }
 
     /// Changes a set that has the digest `base`; gives the digest it has then.
@@ -102,12 +116,12 @@ impl Members {
         remove: &[Arc<str>],
     ) -> Result<Digest, MembersError> {
         let mut inner = self.lock();
-        let changed = match inner.sets.get(name).and_then(|s| s.stored.as_ref()) {
+        let changed = match inner.get(name) {
             Some(stored) if stored.digest == base => stored.changed(name, add, remove),
             Some(stored) => return Err(MembersError::Base(stored.digest)),
             None => return Err(MembersError::Base(journal::digest::members(name, []))),
         };
-        inner.store(name, changed)
+        inner.store(name.into(), &changed)
     }
 
     /// Takes a set away. Pools that name it have no members then. Says whether it was there.
@@ -126,14 +140,14 @@ impl Members {
 
     /// Digest and members of a set.
     pub fn get(&self, name: &str) -> Option<MemberSet> {
-        self.lock().sets.get(name)?.stored.clone()
+        self.lock().get(name)
     }
 
     /// The member root, and the digest of every set by name.
     pub fn digests(&self) -> (Digest, Vec<(String, Digest)>) {
         let mut inner = self.lock();
-        let sets = inner.sets.iter().filter_map(|(name, set)| Some((name.to_string(), set.stored.as_ref()?.digest)));
-        let sets = sets.collect();
+        let mut sets: Vec<_> = inner.tree.iter().map(|(name, digest)| (name.to_string(), *digest)).collect();
+        sets.sort_unstable();
         (inner.tree.root(), sets)
     }
 
@@ -151,7 +165,12 @@ impl Members {
 }
 
 impl Inner {
-    fn store(&mut self, name: &str, stored: MemberSet) -> Result<Digest, MembersError> {
+    fn get(&self, name: &str) -> Option<MemberSet> {
+        let (name, set) = self.sets.get_key_value(name)?;
+        Some(MemberSet { members: set.members()?.into(), digest: self.tree.get(name)? })
+    }
+
+    fn store(&mut self, name: Arc<str>, stored: &MemberSet) -> Result<Digest, MembersError> {
         let mut addresses = Vec::with_capacity(stored.members.len());
         for member in stored.members.iter() {
             let address = member.parse::<SocketAddr>().ok().filter(|a| a.port() > 0);
@@ -160,13 +179,13 @@ impl Inner {
                 member: member.chars().take(100).collect(),
             })?);
         }
-        let digest = stored.digest;
-        let name: Arc<str> = name.into();
+        // One copy of a name.
+        let name = self.sets.get_key_value(&name).map_or(name, |(known, _)| Arc::clone(known));
         let set = self.sets.entry(Arc::clone(&name)).or_insert_with(|| Set { stored: None, targets: Targets::empty() });
-        set.stored = Some(stored);
+        set.stored = Some(stored.members.join(" ").into());
         set.targets.set(addresses);
-        self.tree.insert(name, digest);
-        Ok(digest)
+        self.tree.insert(name, stored.digest);
+        Ok(stored.digest)
     }
 }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::{FragmentBody, PathRewrite, PoolName, Redirect, RedirectPath, RouteAction, Share, Timeouts};
+use config::{FragmentBody, Name, PathRewrite, Redirect, RedirectPath, RouteAction, Share, Timeouts};
 use http::{HeaderValue, StatusCode};
 
 use crate::headers::Changes;
 use crate::pool::Pool;
 
-/// The actions of a fragment, by number of the match; or nothing, and every match answers 503.
-pub type Routes = Option<Vec<Route>>;
+/// The actions of a fragment, by number of the match; or nothing, and every match answers 503. Matches of one action share it.
+pub type Routes = Option<Box<[Arc<Route>]>>;
 
 /// One route.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub enum Action {
     /// Redirect.
     Redirect {
         /// What changes.
-        redirect: Redirect,
+        redirect: Box<Redirect>,
         /// Its status.
         status: StatusCode,
     },
@@ -53,12 +53,12 @@ pub enum Action {
 /// Forwarding.
 #[derive(Debug)]
 pub struct Forward {
-    shares: Vec<(u32, Target)>,
+    shares: Box<[(u32, Target)]>,
     total: u64,
     /// The changed path.
-    pub path: Option<PathRewrite>,
+    pub path: Option<Box<PathRewrite>>,
     /// Another Host.
-    pub host: Option<HeaderValue>,
+    pub host: Option<Box<HeaderValue>>,
     /// Changes to the request's headers.
     pub request_headers: Changes,
     /// How long things may take.
@@ -97,6 +97,9 @@ impl From<&Timeouts> for Limits {
     }
 }
 
+/// The pools that are live, by encoded name.
+pub type Pools = BTreeMap<Name, Arc<Pool>>;
+
 /// Builds the routes of a fragment.
 ///
 /// `pools` has those that are live; a share of another pool answers 503. No policy is built yet, so a route that names one
@@ -104,33 +107,39 @@ impl From<&Timeouts> for Limits {
 ///
 /// # Errors
 /// A sentence when the body cannot be built.
-pub fn build(
-    claims: &config::Claims,
-    body: &FragmentBody,
-    pools: &BTreeMap<PoolName, Arc<Pool>>,
-) -> Result<Vec<Route>, String> {
+pub fn build(claims: &config::Claims, body: &FragmentBody, pools: &Pools) -> Result<Box<[Arc<Route>]>, String> {
     if claims.matches.len() != body.actions.len() {
         return Err(format!("{} matches and {} actions", claims.matches.len(), body.actions.len()));
     }
-    let each = body.actions.iter().enumerate();
-    each.map(|(number, action)| build_one(action, pools).map_err(|why| format!("actions[{number}]: {why}"))).collect()
+    let mut routes: Vec<Arc<Route>> = Vec::with_capacity(body.actions.len());
+    for (number, action) in body.actions.iter().enumerate() {
+        // Mostly all paths of an object lead to the same.
+        let before = number.checked_sub(1).and_then(|before| Some((body.actions.get(before)?, routes.get(before)?)));
+        let route = match before {
+            Some((same, route)) if same == action => Arc::clone(route),
+            _ => Arc::new(build_one(action, pools).map_err(|why| format!("actions[{number}]: {why}"))?),
+        };
+        routes.push(route);
+    }
+    Ok(routes.into())
 }
 
-fn build_one(route: &RouteAction, pools: &BTreeMap<PoolName, Arc<Pool>>) -> Result<Route, String> {
+fn build_one(route: &RouteAction, pools: &Pools) -> Result<Route, String> {
     let action = match &route.action {
         _ if !route.policies.is_empty() => Action::Unavailable,
         config::Action::Respond(code) => Action::Respond(status(*code)?),
         config::Action::Redirect(redirect) => {
-            Action::Redirect { redirect: redirect.clone(), status: status(redirect.status)? }
+            Action::Redirect { redirect: Box::new(redirect.clone()), status: status(redirect.status)? }
         }
         config::Action::Forward(forward) => {
-            let shares = forward.shares.iter().map(|share| build_share(share, pools)).collect::<Result<Vec<_>, _>>()?;
+            let shares =
+                forward.shares.iter().map(|share| build_share(share, pools)).collect::<Result<Box<[_]>, _>>()?;
             let host = forward.host.as_deref().map(HeaderValue::from_str).transpose();
             Action::Forward(Box::new(Forward {
                 total: shares.iter().map(|(weight, _)| u64::from(*weight)).sum(),
                 shares,
-                path: forward.path.clone(),
-                host: host.map_err(|_| "host: it cannot be sent".to_owned())?,
+                path: forward.path.clone().map(Box::new),
+                host: host.map_err(|_| "host: it cannot be sent".to_owned())?.map(Box::new),
                 request_headers: Changes::compile(&forward.request_headers)
                     .map_err(|why| format!("requestHeaders: {why}"))?,
                 limits: Limits::from(&forward.timeouts),
@@ -147,10 +156,10 @@ fn build_one(route: &RouteAction, pools: &BTreeMap<PoolName, Arc<Pool>>) -> Resu
     Ok(Route { to_https, action, response_headers })
 }
 
-fn build_share(share: &Share, pools: &BTreeMap<PoolName, Arc<Pool>>) -> Result<(u32, Target), String> {
+fn build_share(share: &Share, pools: &Pools) -> Result<(u32, Target), String> {
     Ok(match share {
         Share::Status { status: code, weight } => (*weight, Target::Status(status(*code)?)),
-        Share::Pool { name, weight } => match pools.get(name) {
+        Share::Pool { name, weight } => match pools.get(&name.to_name()) {
             Some(pool) => (*weight, Target::Pool(Arc::clone(pool))),
             None => (*weight, Target::Status(StatusCode::SERVICE_UNAVAILABLE)),
         },
@@ -167,7 +176,7 @@ fn status(code: u16) -> Result<StatusCode, String> {
 impl Forward {
     /// Chooses a share by weight. If all weigh 0 the answer is 500 (Gateway API, HTTPBackendRef.weight).
     pub fn choose(&self) -> Target {
-        if let [(1.., only)] = self.shares.as_slice() {
+        if let [(1.., only)] = &*self.shares {
             return only.clone();
         }
         if self.total == 0 {
@@ -273,7 +282,7 @@ mod tests {
         let share = |code, weight| (weight, Target::Status(StatusCode::from_u16(code).unwrap()));
         let forward = |shares: Vec<(u32, Target)>| Forward {
             total: shares.iter().map(|s| u64::from(s.0)).sum(),
-            shares,
+            shares: shares.into(),
             path: None,
             host: None,
             request_headers: Changes::default(),

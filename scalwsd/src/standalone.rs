@@ -9,7 +9,7 @@ use config::{ResourceId, SecretDigest, Standalone, StandaloneFile, StandaloneFil
 use journal::{Digest, Key, Tree, digest};
 use zeroize::Zeroizing;
 
-use crate::state::Change;
+use crate::state::{Bodies, Change};
 
 /// The largest file that is read, in bytes.
 const FILE_MAX: u64 = 64 << 20;
@@ -35,6 +35,18 @@ impl Read {
     /// Everything, as changes of nothing.
     pub fn changes(&self) -> Vec<Change> {
         self.resources.iter().map(|(id, bytes)| Change { id: id.clone(), bytes: Some(bytes.clone()) }).collect()
+    }
+}
+
+impl Bodies for Read {
+    fn body(&self, id: &ResourceId) -> std::io::Result<Option<Bytes>> {
+        Ok(self.resources.get(id).cloned())
+    }
+}
+
+impl Bodies for StandAlone {
+    fn body(&self, id: &ResourceId) -> std::io::Result<Option<Bytes>> {
+        Ok(self.resources.get(id).cloned())
     }
 }
 

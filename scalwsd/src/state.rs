@@ -1,6 +1,6 @@
 //! The loaded resources and what is built from them. A change rebuilds what it touches and what refers to that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::build::Builder;
 use crate::not_live::{Fault, Faults};
-use crate::pool::Pool;
+use crate::route::Pools;
 use crate::snapshot::{Host, Router, Snapshot, Speaks};
 
 /// A resource that changed.
@@ -22,22 +22,66 @@ pub struct Change {
     pub bytes: Option<Bytes>,
 }
 
+/// Where the bytes of what is loaded are read again: they are not kept beside what is built from them.
+pub trait Bodies {
+    /// The bytes of a loaded resource.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn body(&self, id: &ResourceId) -> std::io::Result<Option<Bytes>>;
+}
+
 /// What is loaded. One writer; readers get [`Snapshot`]s.
 #[derive(Debug, Default)]
 pub struct State {
-    resources: BTreeMap<ResourceId, Held>,
+    /// With what each names.
+    resources: HashMap<ResourceId, Names>,
     /// By what is named: those that name it.
-    referrers: BTreeMap<ResourceId, BTreeSet<ResourceId>>,
+    referrers: HashMap<ResourceId, Referrers>,
     faults: Faults,
-    pub(crate) pools: BTreeMap<PoolName, Arc<Pool>>,
+    pub(crate) pools: Pools,
     pub(crate) certificates: BTreeMap<CertificateName, Arc<CertifiedKey>>,
     snapshot: Snapshot,
 }
 
+/// What a resource names, sorted, each once.
+type Names = Box<[ResourceId]>;
+
+/// Those that name a resource. Mostly it is one.
 #[derive(Debug)]
-struct Held {
-    bytes: Bytes,
-    names: Vec<ResourceId>,
+enum Referrers {
+    One(ResourceId),
+    Many(BTreeSet<ResourceId>),
+}
+
+impl Referrers {
+    fn add(&mut self, id: &ResourceId) {
+        match self {
+            Referrers::One(one) if one == id => {}
+            Referrers::One(one) => *self = Referrers::Many([one.clone(), id.clone()].into()),
+            Referrers::Many(many) => {
+                many.insert(id.clone());
+            }
+        }
+    }
+
+    /// Says whether none is left.
+    fn remove(&mut self, id: &ResourceId) -> bool {
+        match self {
+            Referrers::One(one) => one == id,
+            Referrers::Many(many) => {
+                many.remove(id);
+                many.is_empty()
+            }
+        }
+    }
+
+    fn each(&self, visit: impl FnMut(&ResourceId)) {
+        match self {
+            Referrers::One(one) => std::slice::from_ref(one).iter().for_each(visit),
+            Referrers::Many(many) => many.iter().for_each(visit),
+        }
+    }
 }
 
 /// Work of one change.
@@ -69,16 +113,15 @@ impl State {
         self.resources.is_empty()
     }
 
-    /// Loads changes. Costs what changes and what refers to that.
+    /// Loads changes. Costs what changes and what refers to that. `bodies` has what is loaded already.
     ///
     /// # Errors
     /// When an envelope does not decode: a controller's bug. Nothing changed.
-    pub fn apply(&mut self, changes: Vec<Change>, builder: &Builder) -> Result<(), Vec<String>> {
+    pub fn apply(&mut self, changes: Vec<Change>, builder: &Builder, bodies: &dyn Bodies) -> Result<(), Vec<String>> {
         let mut decoded = BTreeMap::new();
         let mut errors = Vec::new();
         for Change { id, bytes } in changes {
-            let loaded = bytes.map(|bytes| config::load(id.clone(), &bytes).map(|loaded| (bytes, loaded)));
-            match loaded.transpose() {
+            match bytes.map(|bytes| config::load(id.clone(), &bytes)).transpose() {
                 Ok(loaded) => {
                     decoded.insert(id, loaded);
                 }
@@ -92,18 +135,41 @@ impl State {
         let mut loaded = BTreeMap::new();
         for (id, new) in decoded {
             self.hold(&id, new.as_ref());
-            touched.extend(self.referrers.get(&id).into_iter().flatten().cloned());
+            self.touch_referrers(&id, &mut touched);
             touched.insert(id.clone());
-            if let Some((_, new)) = new {
+            if let Some(new) = new {
                 loaded.insert(id, new);
             }
         }
-        self.rebuild(&touched, loaded, builder);
+        let mut errors = Vec::new();
+        self.rebuild(&touched, loaded, builder, bodies, &mut errors);
         Ok(())
     }
 
+    /// Loads these resources into an empty state, one after the other: what is read of one is gone before the next.
+    ///
+    /// # Errors
+    /// As in [`State::apply`]. The state is empty then.
+    pub fn fill(
+        &mut self,
+        ids: impl IntoIterator<Item = ResourceId>,
+        builder: &Builder,
+        bodies: &dyn Bodies,
+    ) -> Result<(), Vec<String>> {
+        let ids: BTreeSet<ResourceId> = ids.into_iter().collect();
+        // What is named is there for those that name it.
+        self.resources = ids.iter().map(|id| (id.clone(), Names::default())).collect();
+        let mut errors = Vec::new();
+        self.rebuild(&ids, BTreeMap::new(), builder, bodies, &mut errors);
+        if errors.is_empty() {
+            return Ok(());
+        }
+        *self = State::default();
+        Err(errors)
+    }
+
     /// Builds once more what is not live because of its environment. Says whether anything came to life.
-    pub fn retry(&mut self, builder: &Builder) -> bool {
+    pub fn retry(&mut self, builder: &Builder, bodies: &dyn Bodies) -> bool {
         let environment = |fault: &Fault| journal::admin::codes::is_environment(fault.code);
         let before: Vec<String> =
             self.faults.iter().filter(|(_, fault)| environment(fault)).map(|(name, _)| name.clone()).collect();
@@ -111,10 +177,18 @@ impl State {
         let failing: Vec<ResourceId> = self.resources.keys().filter(|id| failing(id)).cloned().collect();
         let mut touched: BTreeSet<ResourceId> = failing.iter().cloned().collect();
         for id in &failing {
-            touched.extend(self.referrers.get(id).into_iter().flatten().cloned());
+            self.touch_referrers(id, &mut touched);
         }
-        self.rebuild(&touched, BTreeMap::new(), builder);
+        self.rebuild(&touched, BTreeMap::new(), builder, bodies, &mut Vec::new());
         before.iter().any(|name| !self.faults.get(name).is_some_and(environment))
+    }
+
+    fn touch_referrers(&self, id: &ResourceId, touched: &mut BTreeSet<ResourceId>) {
+        if let Some(referrers) = self.referrers.get(id) {
+            referrers.each(|id| {
+                touched.insert(id.clone());
+            });
+        }
     }
 
     /// Says again what was said before something went wrong.
@@ -122,48 +196,58 @@ impl State {
         self.faults = faults;
     }
 
-    fn hold(&mut self, id: &ResourceId, new: Option<&(Bytes, Loaded)>) {
-        let names = new.map(|(_, loaded)| names_in(loaded)).unwrap_or_default();
-        for named in &names {
-            self.referrers.entry(named.clone()).or_default().insert(id.clone());
+    fn hold(&mut self, id: &ResourceId, new: Option<&Loaded>) {
+        let mut names = new.map(names_in).unwrap_or_default();
+        for named in &mut names {
+            // One copy of a name, whoever says it.
+            if let Some((known, _)) = self.resources.get_key_value(named) {
+                *named = known.clone();
+            }
+            match self.referrers.get_mut(named) {
+                Some(referrers) => referrers.add(id),
+                None => drop(self.referrers.insert(named.clone(), Referrers::One(id.clone()))),
+            }
         }
         let old = match new {
-            Some((bytes, _)) => self.resources.insert(id.clone(), Held { bytes: bytes.clone(), names: names.clone() }),
+            Some(_) => match self.resources.get_mut(id) {
+                Some(old) => Some(std::mem::replace(old, names.clone())),
+                None => self.resources.insert(id.clone(), names.clone()),
+            },
             None => self.resources.remove(id),
         };
-        for named in old.into_iter().flat_map(|held| held.names) {
-            if !names.contains(&named)
-                && let Some(referrers) = self.referrers.get_mut(&named)
-            {
-                referrers.remove(id);
-                if referrers.is_empty() {
-                    self.referrers.remove(&named);
-                }
+        for named in old.iter().flat_map(|names| names.iter()) {
+            if !names.contains(named) && self.referrers.get_mut(named).is_some_and(|referrers| referrers.remove(id)) {
+                self.referrers.remove(named);
             }
         }
     }
 
-    fn rebuild(&mut self, touched: &BTreeSet<ResourceId>, mut loaded: BTreeMap<ResourceId, Loaded>, builder: &Builder) {
+    /// What is not `loaded` is read again. Only what was never loaded can fail to decode: `errors` says so.
+    fn rebuild(
+        &mut self,
+        touched: &BTreeSet<ResourceId>,
+        mut loaded: BTreeMap<ResourceId, Loaded>,
+        builder: &Builder,
+        bodies: &dyn Bodies,
+        errors: &mut Vec<String>,
+    ) {
         let mut batch = Batch::default();
         // What is named is built before what names it.
         for kind in Kind::ALL {
             for id in touched.iter().filter(|id| id.kind == kind) {
                 self.faults.remove(&id.to_string());
-                let Some(held) = self.resources.get(id) else {
+                if !self.resources.contains_key(id) {
                     self.unbuild(id, &mut batch);
                     continue;
-                };
-                // What was only touched is read again: it decoded before.
+                }
                 let new = match loaded.remove(id) {
                     Some(new) => Ok(new),
-                    None => config::load(id.clone(), &held.bytes),
+                    None => self.read_again(id, bodies, errors),
                 };
-                let dangling = held.names.iter().find(|named| !self.resources.contains_key(named));
+                let dangling =
+                    self.resources.get(id).and_then(|names| names.iter().find(|n| !self.resources.contains_key(n)));
                 let dangling = dangling.map(|named| Fault::missing(format!("it names {named}, which is not there")));
-                let result = match new {
-                    Ok(new) => builder.build(new, self, &mut batch),
-                    Err(error) => Err(Fault::invalid(error.to_string())),
-                };
+                let result = new.and_then(|new| builder.build(new, self, &mut batch));
                 if let Some(fault) = result.err().or(dangling) {
                     self.faults.insert(id.to_string(), fault);
                 }
@@ -172,6 +256,18 @@ impl State {
         if !batch.router.is_empty() {
             self.snapshot.router = self.snapshot.router.update(batch.router);
         }
+    }
+
+    fn read_again(&mut self, id: &ResourceId, bodies: &dyn Bodies, errors: &mut Vec<String>) -> Result<Loaded, Fault> {
+        let unread = |why: String| Fault { code: journal::admin::codes::VOLUME, message: why };
+        let bytes = bodies.body(id).map_err(|e| unread(format!("its bytes cannot be read again: {e}")))?;
+        let bytes = bytes.ok_or_else(|| unread("its bytes are not there any more".to_owned()))?;
+        let loaded = config::load(id.clone(), &bytes).map_err(|error| {
+            errors.push(error.to_string());
+            Fault::invalid(error.to_string())
+        })?;
+        self.hold(id, Some(&loaded));
+        Ok(loaded)
     }
 
     fn unbuild(&mut self, id: &ResourceId, batch: &mut Batch) {
@@ -184,8 +280,8 @@ impl State {
             TypedName::Certificate(name) => {
                 self.certificates.remove(&name);
             }
-            TypedName::Pool(name) => {
-                self.pools.remove(&name);
+            TypedName::Pool(_) => {
+                self.pools.remove(&id.name);
             }
             TypedName::Policy(_) => {}
             TypedName::Host(name) => batch.router.push(router::Change::NoHost(name)),
@@ -207,8 +303,8 @@ impl State {
 }
 
 /// What a resource names, sorted, each once. Listeners are left out: nothing is rebuilt when one comes or goes.
-fn names_in(loaded: &Loaded) -> Vec<ResourceId> {
-    let config::State::Live(body) = &loaded.state else { return Vec::new() };
+fn names_in(loaded: &Loaded) -> Names {
+    let config::State::Live(body) = &loaded.state else { return Names::default() };
     let certificate = |name: &CertificateName| ResourceId { kind: Kind::Certificate, name: name.to_name() };
     let pool = |name: &PoolName| ResourceId { kind: Kind::Pool, name: name.to_name() };
     let mut names = BTreeSet::new();

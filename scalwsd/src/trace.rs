@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use config::FragmentName;
+use config::Name;
 use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
@@ -36,7 +36,7 @@ pub struct Trace {
     /// The id that the upstream sees.
     pub id: Option<HeaderValue>,
     /// The fragment whose route it took.
-    pub fragment: Option<FragmentName>,
+    pub fragment: Option<Name>,
     /// The member that was tried last.
     pub member: Option<SocketAddr>,
     /// How often members were tried.

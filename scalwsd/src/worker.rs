@@ -99,7 +99,7 @@ pub async fn run(options: &Run) -> anyhow::Result<()> {
     if let Err(error) = worker.loader.load_volume(accepted, Some(options.volume.join(MEMBERS_FILE))).await {
         tracing::error!(%error, "the accepted state of the volume cannot be loaded");
     }
-    serve(&worker, admin, common.drain_timeout, options.supervised, false).await
+    serve(&worker, admin, common.drain_timeout, options.supervised, None).await
 }
 
 /// `scalwsd --config FILE`.
@@ -107,6 +107,8 @@ pub async fn run(options: &Run) -> anyhow::Result<()> {
 /// # Errors
 /// When it cannot start, or the file is unusable.
 pub async fn stand_alone(file: &Path, common: &Common) -> anyhow::Result<()> {
+    // Before anything is served: whoever sees it serve may ask for a reload.
+    let hangup = signal(SignalKind::hangup())?;
     let (metrics, log) = observe(common, Destination::Stdout)?;
     let source = Source::File(StandAlone::new(file));
     let keys = Keys::Memory(Default::default());
@@ -117,7 +119,7 @@ pub async fn stand_alone(file: &Path, common: &Common) -> anyhow::Result<()> {
     for fault in answer.not_live {
         tracing::warn!(resource = %fault.resource, code = %fault.code, "{}", fault.message);
     }
-    serve(&worker, admin, common.drain_timeout, false, true).await
+    serve(&worker, admin, common.drain_timeout, false, Some(hangup)).await
 }
 
 fn observe(common: &Common, default: Destination) -> anyhow::Result<(Arc<Metrics>, AccessLog)> {
@@ -139,7 +141,7 @@ async fn serve(
     admin: Option<(PathBuf, UnixListener)>,
     drain_timeout: Duration,
     supervised: bool,
-    hangup_reloads: bool,
+    hangup: Option<Signal>,
 ) -> anyhow::Result<()> {
     let mut ends = Ends::new(supervised)?;
     let admin = admin.map(|(path, listener)| {
@@ -147,7 +149,11 @@ async fn serve(
         path
     });
     tokio::spawn(Arc::clone(&worker.loader).maintain());
-    let mut hangup = signal(SignalKind::hangup())?;
+    let hangup_reloads = hangup.is_some();
+    let mut hangup = match hangup {
+        Some(hangup) => hangup,
+        None => signal(SignalKind::hangup())?,
+    };
     loop {
         tokio::select! {
             why = ends.next() => {

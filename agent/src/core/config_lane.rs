@@ -144,8 +144,8 @@ impl ConfigLane {
             lane.compact(out);
             lane.phase = Phase::Idle;
         } else if let Some(open) = replay.open {
-            let changes =
-                open.changes.into_iter().map(|c| (c.key, c.put.map(|(body, secrets)| Stored { body, secrets })));
+            let stored = |put: journal::Put| Stored { body: put.body(text), secrets: put.secrets };
+            let changes = open.changes.into_iter().map(|c| (c.key, c.put.map(stored)));
             lane.last_commit = open.commit.id;
             lane.work = Some(Work {
                 head: Head {

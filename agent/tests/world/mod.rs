@@ -149,12 +149,12 @@ impl Scalwsd {
         let mut puts = Vec::new();
         for change in open.changes {
             match change.put {
-                Some((body, secrets)) => {
-                    for secret in secrets.iter() {
+                Some(put) => {
+                    for secret in put.secrets.iter() {
                         assert!(volume.keys.contains_key(secret), "a key file stands before the commit that names it");
                     }
                     puts.push(change.key.clone());
-                    state.insert(change.key, body);
+                    state.insert(change.key, put.body(&volume.config));
                 }
                 None => {
                     state.remove(&change.key);

@@ -207,12 +207,12 @@ impl Proxy {
         let mut puts = Vec::new();
         for change in replay.open.filter(|open| open.commit.id == commit)?.changes {
             match change.put {
-                Some((body, secrets)) => {
-                    for secret in secrets.iter() {
+                Some(put) => {
+                    for secret in put.secrets.iter() {
                         assert!(volume.keys.contains_key(secret), "{} loads without its key", change.key);
                     }
                     puts.push(change.key.clone());
-                    state.insert(change.key, body);
+                    state.insert(change.key, put.body(&volume.config));
                 }
                 None => {
                     state.remove(&change.key);

@@ -210,7 +210,8 @@ impl Staging {
         }
         let mut removes: BTreeSet<Key> = self.removes.into_iter().filter(|key| tree.get(key).is_some()).collect();
         for number in &self.replaced {
-            removes.extend(tree.bucket(*number).keys().filter(|key| !self.puts.contains_key(key)).cloned());
+            let held = tree.bucket(*number).map(|(key, _)| key);
+            removes.extend(held.filter(|key| !self.puts.contains_key(key)).cloned());
         }
         let puts: Vec<TransferPut> =
             self.puts.into_values().filter(|put| tree.get(&put.key) != Some(put.leaf)).collect();

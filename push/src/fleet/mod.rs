@@ -346,7 +346,7 @@ impl Fleet {
         }
         let mut builder = frames::Builder::new(base, self.root);
         for number in &differing {
-            for name in self.tree.bucket(*number).keys() {
+            for (name, _) in self.tree.bucket(*number) {
                 if let Some(resource) = self.resources.get(name) {
                     builder.put(&resource.encoded, self.secrets.known(&resource.secrets), |_| false);
                 }

@@ -27,7 +27,7 @@ proptest! {
             let text = format!("/path/{text}");
             match value {
                 Some(value) => {
-                    map.insert(&text, value);
+                    map.insert(text.as_str(), value);
                     oracle.insert(text, value);
                 }
                 None => {
@@ -61,7 +61,7 @@ fn a_growing_hash_equals_the_hash_of_the_whole() {
 fn texts_spread_over_the_branches() {
     let mut map = SharedMap::default();
     for i in 0..50_000 {
-        map.insert(&format!("host-{i}.example.com"), ());
+        map.insert(format!("host-{i}.example.com"), ());
     }
     let mut depths = vec![0_usize; 17];
     count_leaves(&map.root, 0, &mut depths);
@@ -71,9 +71,10 @@ fn texts_spread_over_the_branches() {
 
 fn count_leaves<V>(node: &super::Node<V>, depth: usize, depths: &mut [usize]) {
     match node {
+        super::Node::Empty => {}
         super::Node::Leaf(_) => depths[depth] += 1,
         super::Node::Branch(children) => {
-            children.iter().flatten().for_each(|child| count_leaves(child, depth + 1, depths));
+            children.iter().for_each(|child| count_leaves(child, depth + 1, depths));
         }
     }
 }
