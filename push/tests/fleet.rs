@@ -259,7 +259,7 @@ fn a_changed_body_travels_as_a_difference_where_that_is_shorter() {
     assert_eq!(said(&fleet.delta(&one).unwrap()), [format!("~a {head} {} 2", tail), "+b 2".to_owned()]);
     fleet.publish(puts(vec![put("a", &text("/v3/more"))]));
     assert_eq!(said(&fleet.delta(&two).unwrap()), [format!("~a {head} {} 3/more", tail)]);
-    let whole = said(&fleet.replacement(&Tree::default().bucket_digests().to_vec()));
+    let whole = said(&fleet.replacement(Tree::default().bucket_digests()));
     assert!(whole.iter().all(|change| change.starts_with('+')), "whole buckets have whole bodies: {whole:?}");
 }
 
