@@ -153,7 +153,7 @@ impl Simulation {
     fn turn(&mut self) -> bool {
         let mut busy = false;
         for controller in self.controllers.values_mut() {
-            if !controller.is_open() {
+            if controller.awaits_list() {
                 if self.dice.one_in(8) {
                     controller.list(self.now, &mut self.dice, &self.objects, List::Whole);
                 }

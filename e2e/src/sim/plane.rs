@@ -29,6 +29,8 @@ pub(crate) struct Controller {
     /// What it is.
     pub(crate) role: Role,
     opened: bool,
+    /// Whether the source listed anything yet, whatever the gate made of it.
+    listed: bool,
 }
 
 /// What a list gives.
@@ -52,6 +54,7 @@ impl Controller {
             seen: Objects::new(),
             role: Role::Leading,
             opened: false,
+            listed: false,
         }
     }
 
@@ -70,6 +73,11 @@ impl Controller {
         self.gate.is_open()
     }
 
+    /// Whether the source has yet to list what is there. A gate that opens before does not make it faster.
+    pub(crate) fn awaits_list(&self) -> bool {
+        !self.listed || !self.gate.is_open()
+    }
+
     /// Whether the source has shown it everything.
     pub(crate) fn has_seen(&self, objects: &Objects) -> bool {
         self.seen == *objects
@@ -85,6 +93,7 @@ impl Controller {
         let changes = changes(&self.seen, &listed);
         let passed = self.gate.listed(now, changes, listed.len(), false);
         self.seen = listed;
+        self.listed = true;
         self.take(passed);
     }
 
@@ -92,7 +101,7 @@ impl Controller {
     pub(crate) fn watch(&mut self, dice: &mut Dice, objects: &Objects) {
         let mut changes = changes(&self.seen, objects);
         // Before the first list a source has little to show.
-        let rare = if self.is_open() { 1 } else { 8 };
+        let rare = if self.awaits_list() { 8 } else { 1 };
         changes.retain(|_| !dice.one_in(3) && dice.one_in(rare));
         for change in &changes {
             match change {
