@@ -8,6 +8,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(descriptors, prost::Message::encode_to_vec(&files))?;
     // These can hold key bytes or a token; `src/redacted.rs` prints them without.
     let secret = ["Begin", "Chunk", "Blob", "EnrollRequest"].map(|message| format!(".scalws.push.v1.{message}"));
-    tonic_prost_build::configure().bytes(".").skip_debug(secret).compile_fds(files)?;
+    tonic_prost_build::configure()
+        .codec_path("crate::codec::SmallBuffers")
+        .bytes(".")
+        .skip_debug(secret)
+        .compile_fds(files)?;
     Ok(())
 }

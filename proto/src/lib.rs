@@ -1,5 +1,6 @@
 //! The wire format of the push protocol and its generated code; by hand only what keeps secrets out of `Debug`.
 
+pub mod codec;
 mod redacted;
 
 /// Version 1 of the push protocol.

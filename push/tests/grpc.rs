@@ -21,7 +21,7 @@ use push::authority::Authority;
 use push::fleet::{Fleet, FleetChange, Item};
 use push::grpc::accept::Limits;
 use push::grpc::client::{self, Credentials, Link};
-use push::grpc::server::{self, Hub};
+use push::grpc::server::{self, Hub, Welcome};
 use push::grpc::tls::{self, CONTROLLER_NAME, TlsSlot};
 use push::grpc::{SharedFleet, enrol};
 use push::identity::{AgentIdentity, FleetId};
@@ -45,15 +45,18 @@ struct TestHub {
 }
 
 impl Hub for TestHub {
-    fn admit(&self, agent: &AgentIdentity) -> Option<(SharedFleet, String)> {
-        (agent.fleet == FleetId::new("scalws", "default")).then(|| (self.fleet.clone(), agent.uid.clone()))
+    type Place = ();
+
+    fn admit(&self, agent: &AgentIdentity) -> Option<Welcome<()>> {
+        let welcome = || Welcome { fleet: self.fleet.clone(), name: agent.uid.clone(), place: () };
+        (agent.fleet == FleetId::new("scalws", "default")).then(welcome)
     }
 
     fn role(&self) -> watch::Receiver<Role> {
         self.role.subscribe()
     }
 
-    fn event(&self, agent: &AgentIdentity, session: u64, event: Event) {
+    fn event(&self, agent: &AgentIdentity, (): &(), session: u64, event: Event) {
         self.events.lock().unwrap().push((agent.uid.clone(), session, event));
     }
 }

@@ -15,7 +15,7 @@ use push::authority::Authority;
 use push::fleet::{Fleet, FleetChange, Item};
 use push::grpc::accept::Limits;
 use push::grpc::enrol::{Rate, Redeemer};
-use push::grpc::server::Hub;
+use push::grpc::server::{Hub, Welcome};
 use push::grpc::{SharedFleet, enrol, server, tls};
 use push::identity::{AgentIdentity, FleetId};
 use push::server_session::{Event, Role};
@@ -58,15 +58,18 @@ pub struct TestHub {
 }
 
 impl Hub for TestHub {
-    fn admit(&self, agent: &AgentIdentity) -> Option<(SharedFleet, String)> {
-        (agent.uid == "uid-0").then(|| (self.fleet.clone(), "replica-0".to_owned()))
+    type Place = ();
+
+    fn admit(&self, agent: &AgentIdentity) -> Option<Welcome<()>> {
+        let welcome = || Welcome { fleet: self.fleet.clone(), name: "replica-0".to_owned(), place: () };
+        (agent.uid == "uid-0").then(welcome)
     }
 
     fn role(&self) -> watch::Receiver<Role> {
         self.role.subscribe()
     }
 
-    fn event(&self, _: &AgentIdentity, _: u64, event: Event) {
+    fn event(&self, _: &AgentIdentity, (): &(), _: u64, event: Event) {
         self.events.lock().unwrap().push(event);
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use push::Version;
-use push::grpc::SharedFleet;
-use push::grpc::server::{Hub as SessionHub, Lane};
+use push::grpc::server::{Hub as SessionHub, Lane, Welcome};
 use push::identity::AgentIdentity;
 use push::server_session::{Close, Event, Role};
 use tokio::sync::watch;
@@ -52,20 +51,30 @@ impl Sessions {
     }
 }
 
+/// Where the report has an agent.
+#[derive(Debug)]
+pub struct Place {
+    fleet: FleetName,
+    agent: String,
+}
+
 impl SessionHub for Sessions {
-    fn admit(&self, agent: &AgentIdentity) -> Option<(SharedFleet, String)> {
-        let fleet = self.hub.fleet(&convert::fleet_name(&agent.fleet))?;
-        Some((fleet.clone(), self.names.of(&agent.uid)))
+    type Place = Place;
+
+    fn admit(&self, agent: &AgentIdentity) -> Option<Welcome<Place>> {
+        let name = convert::fleet_name(&agent.fleet);
+        let fleet = self.hub.fleet(&name)?.clone();
+        let agent = self.names.of(&agent.uid);
+        Some(Welcome { fleet, name: agent.clone(), place: Place { fleet: name, agent } })
     }
 
     fn role(&self) -> watch::Receiver<Role> {
         self.role.subscribe()
     }
 
-    fn event(&self, agent: &AgentIdentity, session: u64, event: Event) {
-        let fleet = convert::fleet_name(&agent.fleet);
-        let name = self.names.of(&agent.uid);
-        let tell = |news: AgentNews| self.hub.news(&fleet, &name, news);
+    fn event(&self, agent: &AgentIdentity, place: &Place, session: u64, event: Event) {
+        let Place { fleet, agent: name } = place;
+        let tell = |news: AgentNews| self.hub.news(fleet, name, news);
         match event {
             Event::Hello(facts) => {
                 tell(AgentNews::Hello {
@@ -80,7 +89,7 @@ impl SessionHub for Sessions {
             }
             Event::Welcomed => tell(AgentNews::Welcomed { session }),
             Event::Condemned { leaves, .. } => {
-                self.hub.condemn(&fleet, &name, &leaves);
+                self.hub.condemn(fleet, name, &leaves);
             }
             Event::Applied { version, root, not_live, .. } => {
                 tell(AgentNews::Applied { version, root, not_live });
@@ -88,7 +97,7 @@ impl SessionHub for Sessions {
             Event::Refused { version, code, message, transient, .. } => {
                 tell(AgentNews::Refused(Refusal { version, code, message, transient }));
             }
-            Event::Overdue { version } => overdue(&fleet, &name, version),
+            Event::Overdue { version } => overdue(fleet, name, version),
             Event::MembersCurrent { member_version } => tell(AgentNews::Members { member_version }),
             Event::MembersRefused { set, message, .. } => tell(AgentNews::MembersRefused { set, message }),
             Event::Closed(close) => tell(AgentNews::Gone { session, why: reason(&close) }),

@@ -16,9 +16,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::server::Connected;
 
+use super::signal::Signal;
 use super::tls::TlsSlot;
 use crate::identity::AgentIdentity;
 
@@ -56,10 +57,23 @@ pub struct Peer {
     /// Who it proved to be, if it did and the name in the certificate is one of ours.
     pub proven: Option<Proven>,
     /// Cuts the connection.
-    pub cut: CancellationToken,
+    pub cut: Cut,
     /// The connection is gone, whoever ended it.
     pub gone: CancellationToken,
 }
+
+/// Cuts a connection. Clones cut the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Cut(Arc<Signal>);
+
+impl Cut {
+    /// The connection fails at its next read, which is now if it waits for one.
+    pub fn cut(&self) {
+        self.0.tell(CUT);
+    }
+}
+
+const CUT: u8 = 1;
 
 /// After so many reads that gave something it is looked whether the connection was cut.
 const LOOK: u32 = 16;
@@ -68,7 +82,6 @@ const LOOK: u32 = 16;
 pub struct Connection {
     io: TlsStream<TcpStream>,
     peer: Peer,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Reads so far.
     reads: u32,
     _gone: DropGuard,
@@ -88,7 +101,7 @@ impl Connection {
     /// and has to be woken, and now and then, for a peer that never lets it stop.
     fn alive(&mut self, context: &mut Context<'_>, read: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
         self.reads = self.reads.wrapping_add(1);
-        if (read.is_pending() || self.reads.is_multiple_of(LOOK)) && self.cut.as_mut().poll(context).is_ready() {
+        if (read.is_pending() || self.reads.is_multiple_of(LOOK)) && self.peer.cut.0.poll_is_set(context, CUT) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         read
@@ -233,17 +246,10 @@ pub(super) async fn accept(
             match tokio::time::timeout(limit, acceptor.accept(tcp)).await {
                 Ok(Ok(io)) => {
                     let proven = io.get_ref().1.peer_certificates().and_then(|chain| proven(chain));
-                    let cut = CancellationToken::new();
                     let gone = CancellationToken::new();
-                    let peer = Peer { address, proven, cut: cut.clone(), gone: gone.clone() };
-                    let connection = Connection {
-                        io,
-                        peer,
-                        cut: Box::pin(cut.cancelled_owned()),
-                        reads: 0,
-                        _gone: gone.drop_guard(),
-                        _places: (place, source),
-                    };
+                    let peer = Peer { address, proven, cut: Cut::default(), gone: gone.clone() };
+                    let connection =
+                        Connection { io, peer, reads: 0, _gone: gone.drop_guard(), _places: (place, source) };
                     // Nobody to serve it any more: it is closed.
                     let _ = ready.send(Ok(connection)).await;
                 }

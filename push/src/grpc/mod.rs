@@ -7,6 +7,7 @@ mod identity_layer;
 mod pace;
 pub mod server;
 mod shared;
+mod signal;
 pub mod tls;
 
 pub use identity_layer::Method;

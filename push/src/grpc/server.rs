@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::Stream;
@@ -13,15 +14,16 @@ use proto::v1::controller_message::Message;
 use proto::v1::push_server::{Push, PushServer};
 use proto::v1::{AgentMessage, ControllerMessage};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tower::Layer;
 
 use super::accept::{Limits, Peer, Proven, accept};
 use super::identity_layer::{Guarded, Method, Only};
 use super::pace::Pace;
+use super::shared::Listening;
+use super::signal::Signal;
 use super::tls::TlsSlot;
 use super::{CONNECTION_WINDOW, HEADERS, PING, PING_TIMEOUT, STREAM_WINDOW, STREAMS, SharedFleet};
 use crate::identity::AgentIdentity;
@@ -34,17 +36,31 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The least time between two ticks of a session.
 const TICK: Duration = Duration::from_millis(50);
 
+/// A proven agent that may be served.
+#[derive(Clone, Debug)]
+pub struct Welcome<P> {
+    /// Its fleet.
+    pub fleet: SharedFleet,
+    /// The name to report it by.
+    pub name: String,
+    /// Where the owner of the fleets has it, handed back with each of its events.
+    pub place: P,
+}
+
 /// What the owner of the fleets gives to the sessions and gets from them.
 pub trait Hub: Send + Sync + 'static {
-    /// The fleet of a proven agent and the name to report it by; `None` denies it (an unknown fleet, a pod that is gone).
-    fn admit(&self, agent: &AgentIdentity) -> Option<(SharedFleet, String)>;
+    /// Where it has an agent.
+    type Place: Send + Sync + 'static;
+
+    /// The fleet of a proven agent; `None` denies it (an unknown fleet, a pod that is gone).
+    fn admit(&self, agent: &AgentIdentity) -> Option<Welcome<Self::Place>>;
 
     /// The controller's role, and every change of it.
     fn role(&self) -> watch::Receiver<Role>;
 
     /// Something happened in this agent's session; `session` tells sessions of one agent apart. They come in order, and
     /// while that session is locked: this must not block. No fleet is locked.
-    fn event(&self, agent: &AgentIdentity, session: u64, event: Event);
+    fn event(&self, agent: &AgentIdentity, place: &Self::Place, session: u64, event: Event);
 
     /// A message of so many bytes, before the framing of gRPC and TLS, goes to some agent. For counting; no lock is held.
     fn sent(&self, lane: Lane, bytes: usize) {
@@ -86,10 +102,16 @@ pub async fn serve<H: Hub>(
     hub: Arc<H>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let service = Service { hub, sessions: Arc::new(Sessions::default()), clock: Clock(Instant::now()) };
+    let sessions = Arc::new(Sessions::default());
+    let role = sessions.clone().follow(hub.role());
+    let service = Service { hub, sessions, clock: Clock(Instant::now()) };
     let service =
         PushServer::new(service).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
-    serve_on(listener, tls, limits, Only(Method::Sync), None, tonic::service::Routes::new(service), shutdown).await
+    let routes = tonic::service::Routes::new(service);
+    tokio::select! {
+        served = serve_on(listener, tls, limits, Only(Method::Sync), None, routes, shutdown) => served,
+        never = role => match never {},
+    }
 }
 
 /// What both listeners share. The layer is around everything that is registered. Connections may be given an end.
@@ -147,24 +169,47 @@ struct Sessions {
     live: Mutex<Live>,
 }
 
-/// Sessions are numbered; each can be told that it is superseded.
+/// Sessions are numbered; the reader of each can be told something.
 #[derive(Default)]
 struct Live {
     newest: u64,
-    sessions: HashMap<AgentIdentity, (u64, CancellationToken)>,
+    sessions: HashMap<AgentIdentity, (u64, Arc<Signal>)>,
 }
+
+/// What a session's reader is told: it has to work out its deadline anew, ...
+const DEADLINE: u8 = 1;
+/// ... a newer session of the same agent took over, ...
+const SUPERSEDED: u8 = 2;
+/// ... the controller's role changed, ...
+const ROLE: u8 = 4;
+/// ... the writer is done, or the stream was dropped.
+const WRITTEN: u8 = 8;
+/// What a session's writer is told: there is something to look at.
+const WRITE: u8 = 1;
 
 impl Sessions {
     /// Registers a new session and tells an older one of the same agent that it is superseded.
     fn begin(self: &Arc<Self>, agent: &AgentIdentity) -> Registered {
-        let superseded = CancellationToken::new();
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let reader = Arc::new(Signal::default());
+        let mut live = self.lock();
         live.newest += 1;
         let number = live.newest;
-        if let Some((_, older)) = live.sessions.insert(agent.clone(), (number, superseded.clone())) {
-            older.cancel();
+        if let Some((_, older)) = live.sessions.insert(agent.clone(), (number, Arc::clone(&reader))) {
+            older.tell(SUPERSEDED);
         }
-        Registered { sessions: Arc::clone(self), agent: agent.clone(), number, superseded }
+        Registered { sessions: Arc::clone(self), agent: agent.clone(), number, reader }
+    }
+
+    /// Tells every session when the role changes.
+    async fn follow(self: Arc<Self>, mut role: watch::Receiver<Role>) -> std::convert::Infallible {
+        while role.changed().await.is_ok() {
+            self.lock().sessions.values().for_each(|(_, reader)| reader.tell(ROLE));
+        }
+        std::future::pending().await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,12 +218,12 @@ struct Registered {
     sessions: Arc<Sessions>,
     agent: AgentIdentity,
     number: u64,
-    superseded: CancellationToken,
+    reader: Arc<Signal>,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut live = self.sessions.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.sessions.lock();
         if live.sessions.get(&self.agent).is_some_and(|(number, _)| *number == self.number) {
             live.sessions.remove(&self.agent);
         }
@@ -192,23 +237,20 @@ struct Service<H> {
 }
 
 /// What reader and writer of one session share. The session's lock is taken before the fleet's.
-struct Shared<H> {
+struct Shared<H: Hub> {
     hub: Arc<H>,
     agent: AgentIdentity,
+    place: H::Place,
     number: u64,
     fleet: SharedFleet,
     session: Mutex<ServerSession>,
     clock: Clock,
     /// Messages that went to the agent.
     sent: AtomicU64,
-    /// The writer has something to look at.
-    write: Notify,
-    /// The reader has to work out its deadline anew.
-    read: Notify,
+    writer: Arc<Signal>,
+    reader: Arc<Signal>,
     /// When the reader looks by itself, in milliseconds of the clock. Written and read while the session is locked.
     armed: AtomicU64,
-    /// The writer is done, or the stream was dropped.
-    written: CancellationToken,
 }
 
 impl<H: Hub> Shared<H> {
@@ -220,7 +262,7 @@ impl<H: Hub> Shared<H> {
         let wake = session.take_news();
         drop(session);
         if wake {
-            self.write.notify_one();
+            self.writer.tell(WRITE);
         }
     }
 
@@ -230,7 +272,7 @@ impl<H: Hub> Shared<H> {
         self.report(session.take_events());
         // With thousands of agents every wake counts: a later deadline is seen when the earlier one comes.
         if session.deadline().is_none_or(|at| at < self.armed.load(Ordering::Relaxed)) {
-            self.read.notify_one();
+            self.reader.tell(DEADLINE);
         }
         let closed = session.closed().is_some();
         drop(session);
@@ -252,7 +294,7 @@ impl<H: Hub> Shared<H> {
 
     fn report(&self, events: Vec<Event>) {
         for event in events {
-            self.hub.event(&self.agent, self.number, event);
+            self.hub.event(&self.agent, &self.place, self.number, event);
         }
     }
 
@@ -274,59 +316,73 @@ impl<H: Hub> Push for Service<H> {
         let proven = extensions.get::<Proven>().cloned().ok_or_else(denied)?;
         let peer = extensions.get::<Peer>().cloned().ok_or_else(denied)?;
         let agent = proven.identity.clone();
-        let (fleet, name) = self.hub.admit(&agent).ok_or_else(denied)?;
+        let Welcome { fleet, name, place } = self.hub.admit(&agent).ok_or_else(denied)?;
+        // From here on it is told of a new role.
         let registered = self.sessions.begin(&agent);
-        let mut role = self.hub.role();
+        let role = self.hub.role();
         let proven_agent = Agent { uid: agent.uid.as_str().into(), name };
         let now = self.clock.now();
-        let session = ServerSession::new(proven_agent, role.borrow_and_update().clone(), now);
+        let session = ServerSession::new(proven_agent, role.borrow().clone(), now);
         let shared = Arc::new(Shared {
             hub: Arc::clone(&self.hub),
             agent,
+            place,
             number: registered.number,
             fleet,
             session: Mutex::new(session),
             clock: self.clock,
             sent: AtomicU64::new(0),
-            write: Notify::new(),
-            read: Notify::new(),
+            writer: Arc::default(),
+            reader: Arc::clone(&registered.reader),
             armed: AtomicU64::new(u64::MAX),
-            written: CancellationToken::new(),
         });
-        let outbound = write(Arc::clone(&shared));
+        let listening = shared.fleet.listen(&shared.writer, WRITE);
+        let outbound: Messages =
+            Box::pin(Outbound { shared: Arc::clone(&shared), quiet: false, _listening: listening });
         tokio::spawn(read(shared, inbound, role, registered, peer, proven.not_after));
         Ok(Response::new(outbound))
     }
 }
 
 /// The stream of messages to the agent: each is built at the moment when the connection can take it.
-fn write<H: Hub>(shared: Arc<Shared<H>>) -> Messages {
-    let changed = shared.fleet.subscribe();
-    let done = shared.written.clone().drop_guard();
-    Box::pin(futures_util::stream::unfold((shared, changed, done), |(shared, mut changed, done)| async move {
-        loop {
-            // Before looking, so that a change after the look wakes.
-            changed.mark_unchanged();
-            let (message, closed) = shared.poll();
-            if let Some(message) = message {
-                return Some((Ok(message), (shared, changed, done)));
-            }
-            if closed {
-                return None;
-            }
-            tokio::select! {
-                _ = changed.changed() => {}
-                () = shared.write.notified() => {}
-            }
+struct Outbound<H: Hub> {
+    shared: Arc<Shared<H>>,
+    /// Nothing was to be written when it last looked.
+    quiet: bool,
+    _listening: Listening,
+}
+
+impl<H: Hub> Stream for Outbound<H> {
+    type Item = Result<ControllerMessage, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // The connection asks several times for each message; whoever makes news says so.
+        let told = self.shared.writer.poll_take(context).is_ready();
+        if self.quiet && !told {
+            return Poll::Pending;
         }
-    }))
+        let (message, closed) = self.shared.poll();
+        self.quiet = message.is_none();
+        match message {
+            Some(message) => Poll::Ready(Some(Ok(message))),
+            None if closed => Poll::Ready(None),
+            // What it is told from here on wakes it.
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<H: Hub> Drop for Outbound<H> {
+    fn drop(&mut self) {
+        self.shared.reader.tell(WRITTEN);
+    }
 }
 
 /// Reads the agent's messages and keeps the session's time. Never waits for the writer.
 async fn read<H: Hub>(
     shared: Arc<Shared<H>>,
     mut inbound: Streaming<AgentMessage>,
-    mut role: watch::Receiver<Role>,
+    role: watch::Receiver<Role>,
     registered: Registered,
     peer: Peer,
     not_after: SystemTime,
@@ -334,7 +390,6 @@ async fn read<H: Hub>(
     // A stream must not outlive the certificate that opened it.
     let expiry = tokio::time::sleep(not_after.duration_since(SystemTime::now()).unwrap_or_default());
     tokio::pin!(expiry);
-    let mut superseded = false;
     // What is due is done by the writer. While the peer does not take it, it stays due: that must not spin.
     let mut not_before = tokio::time::Instant::now();
     let timer = tokio::time::sleep_until(not_before);
@@ -361,17 +416,20 @@ async fn read<H: Hub>(
                 not_before = tokio::time::Instant::now() + TICK;
                 shared.step(Input::Tick);
             }
-            () = tokio::time::sleep_until(flood.unwrap_or(not_before)), if flood.is_some() => {}
-            () = shared.read.notified() => {}
-            Ok(()) = role.changed() => {
-                let role = role.borrow_and_update().clone();
-                shared.step(Input::Role(role));
+            // A block, so that the timer is made when it is needed.
+            () = async { tokio::time::sleep_until(flood.unwrap_or(not_before)).await }, if flood.is_some() => {}
+            told = shared.reader.take() => {
+                if told & ROLE != 0 {
+                    let role = role.borrow().clone();
+                    shared.step(Input::Role(role));
+                }
+                if told & SUPERSEDED != 0 {
+                    shared.step(Input::Supersede);
+                }
+                if told & WRITTEN != 0 {
+                    break Some(Close::Gone);
+                }
             }
-            () = registered.superseded.cancelled(), if !superseded => {
-                superseded = true;
-                shared.step(Input::Supersede);
-            }
-            () = shared.written.cancelled() => break Some(Close::Gone),
             () = &mut expiry => break Some(Close::Expired),
         }
     };
@@ -381,5 +439,5 @@ async fn read<H: Hub>(
     }
     // The last message goes out if the peer takes it, and the peer closes; then the connection goes, whatever it does.
     let _ = tokio::time::timeout(GRACE, peer.gone.cancelled()).await;
-    peer.cut.cancel();
+    peer.cut.cut();
 }
