@@ -10,7 +10,7 @@ use tonic_prost::ProstCodec;
 /// has two buffers for each of thousands of agents.
 const BUFFER: usize = 512;
 /// So many bytes of messages that are ready go to the connection together.
-const TOGETHER: usize = 32 * 1024;
+const TOGETHER: usize = 4 * 1024;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,8 @@ pub fn protocol() -> (u32, u32) {
 
 /// The longest chunk of a transfer, in bytes.
 pub const CHUNK: usize = 256 * 1024;
+/// How long the chunks are that we send, in bytes: a stream's buffer stays as large as its longest message.
+pub const SENT_CHUNK: usize = 8 * 1024;
 /// The longest gRPC message, in bytes: the largest member set is the largest message.
 pub const MESSAGE: usize = 8 * 1024 * 1024;
 /// What one field of a message may take of it, in bytes; the rest is for names and lengths.

@@ -66,14 +66,14 @@ impl Frames {
         }
     }
 
-    /// A chunk, at most 256 KiB; each byte is copied at most once for all sessions.
+    /// A chunk, at most [`limits::SENT_CHUNK`] long; each byte is copied at most once for all sessions.
     pub fn chunk(&self, index: usize) -> Option<Bytes> {
         Some(self.chunks.get(index)?.get_or_init(|| self.assemble(index)).clone())
     }
 
     fn assemble(&self, index: usize) -> Bytes {
-        let start = index as u64 * limits::CHUNK as u64;
-        let end = (start + limits::CHUNK as u64).min(self.len());
+        let start = index as u64 * limits::SENT_CHUNK as u64;
+        let end = (start + limits::SENT_CHUNK as u64).min(self.len());
         let first = self.ends.partition_point(|item_end| *item_end <= start);
         let mut at = if first == 0 { 0 } else { self.ends[first - 1] };
         let mut buffer = Zeroizing::new(Vec::with_capacity((end - start) as usize));
@@ -188,7 +188,7 @@ impl Builder {
                 end
             })
             .collect();
-        let chunks = end.div_ceil(limits::CHUNK as u64);
+        let chunks = end.div_ceil(limits::SENT_CHUNK as u64);
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
         let (base, root, replaced, secrets) = (self.base, self.root, self.replaced, self.secrets);
         Frames { base, root, replaced, items, ends, chunks, holds_secrets, secrets }

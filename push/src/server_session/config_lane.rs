@@ -379,7 +379,10 @@ impl ConfigLane {
 }
 
 fn split(blob: Bytes) -> Vec<Bytes> {
-    (0..blob.len()).step_by(limits::CHUNK).map(|at| blob.slice(at..(at + limits::CHUNK).min(blob.len()))).collect()
+    (0..blob.len())
+        .step_by(limits::SENT_CHUNK)
+        .map(|at| blob.slice(at..(at + limits::SENT_CHUNK).min(blob.len())))
+        .collect()
 }
 
 impl Flight {
