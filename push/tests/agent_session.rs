@@ -313,7 +313,7 @@ fn missing_secrets_are_asked_for_once() {
     let effects = talk.hear(Down::Commit(Commit { transfer: 1 }));
     let said = sent(&effects);
     let [Up::Refused(refused)] = &said[..] else { panic!("{effects:?}") };
-    assert_eq!(refused.code, "secret_missing");
+    assert_eq!((&*refused.code, refused.transient), ("secret_missing", true), "what got lost may come the next time");
 
     let mut talk = Talk::new();
     let mut lying = blob(b"private");

@@ -42,6 +42,13 @@ proptest! {
     }
 }
 
+/// One of two secrets that an agent asked for got lost, and the agent refused the configuration for good.
+#[test]
+fn a_secret_that_got_lost_does_not_keep_a_configuration_away() {
+    let faults = Faults { lose: 8, cut: 134, failover: 152, ..Faults::default() };
+    run(7_807_869_943_530_123_357, 3, faults, 25, 40).unwrap();
+}
+
 #[test]
 fn without_faults_every_change_arrives_and_no_stream_is_closed() {
     for seed in 0..20 {

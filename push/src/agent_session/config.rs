@@ -18,6 +18,9 @@ use crate::wire::{self, Broken};
 /// Refused roots that a difference is not asked for again.
 const REFUSED: usize = 64;
 
+/// A secret that was asked for did not come.
+const SECRET_MISSING: &str = "secret_missing";
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct ConfigLane {
@@ -166,9 +169,10 @@ impl ConfigLane {
                 staging.complete = Some(now);
                 None
             }
-            Ok(()) if staging.asked || missing.len() > limits::BLOBS => {
-                Some(Unusable("secret_missing", "a secret did not come"))
+            Ok(()) if missing.len() > limits::BLOBS => {
+                Some(Unusable("too_many_secrets", "it names too many new secrets"))
             }
+            Ok(()) if staging.asked => Some(Unusable(SECRET_MISSING, "a secret did not come")),
             Ok(()) => {
                 staging.asked = true;
                 let digests = missing.iter().map(wire::raw).collect();
@@ -289,7 +293,9 @@ impl ConfigLane {
 
     fn refuse(&mut self, version: Version, root: Digest, Unusable(code, message): Unusable, out: &mut Vec<Effect>) {
         let message = message.to_owned();
-        self.refused(Refused { code: code.to_owned(), message, ..Refused::default() }, version, root, out);
+        // A controller that does not have it ends the transfer. So it got lost, and may come the next time.
+        let transient = code == SECRET_MISSING;
+        self.refused(Refused { code: code.to_owned(), message, transient, ..Refused::default() }, version, root, out);
     }
 
     /// The agent could use nothing of it.
