@@ -10,6 +10,11 @@ use super::{Problem, Text};
 /// Tables of dependencies in a manifest.
 const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
+/// Features that make a program worse on purpose, so that tests can see it. Only a crate of tests may ask for them.
+const WORSE: [&str; 3] = ["faults", "mutants", "poison"];
+/// The crate of tests.
+const TESTS: &str = "e2e";
+
 pub(super) fn check(workspace: &Workspace, texts: &[Text]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for file in texts {
@@ -62,13 +67,31 @@ fn check_one(path: &Path, manifest: &Table, is_ours: &dyn Fn(&str) -> bool) -> V
             if !inherits(Some(value)) {
                 problem(format!("{section}.{name}: its version belongs into the root manifest (`workspace = true`)"));
             }
+            if section != "dev-dependencies" && !path.starts_with(TESTS) && texts(value.get("features")).any(is_worse) {
+                problem(format!("{section}.{name}: a feature for tests, which no program may have ({WORSE:?})"));
+            }
             let chooses = ["features", "default-features"].iter().any(|key| value.get(key).is_some());
             if chooses && !is_ours(name) {
                 problem(format!("{section}.{name}: its features are chosen in the root manifest"));
             }
         }
     }
+    for (name, value) in manifest.get("features").and_then(Value::as_table).into_iter().flatten() {
+        if texts(Some(value)).any(is_worse) {
+            problem(format!("features.{name}: brings a feature for tests along ({WORSE:?})"));
+        }
+    }
     problems
+}
+
+/// The texts of an array.
+fn texts(value: Option<&Value>) -> impl Iterator<Item = &str> {
+    value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether this is a feature for tests, of this crate or of another one.
+fn is_worse(feature: &str) -> bool {
+    feature.rsplit('/').next().is_some_and(|name| WORSE.contains(&name))
 }
 
 #[cfg(test)]
@@ -102,6 +125,21 @@ mod tests {
         let text = "lints.workspace = true\n[dependencies]\nserde.workspace = true\n";
         assert_eq!(count(text), 0);
         assert_eq!(count(&format!("{text}ours = {{ workspace = true, features = [\"x\"] }}\n")), 0);
+    }
+
+    #[test]
+    fn no_program_gets_a_feature_for_tests() {
+        let chooses = |section: &str, feature: &str| {
+            format!("lints.workspace = true\n[{section}]\nours = {{ workspace = true, features = [\"{feature}\"] }}\n")
+        };
+        assert_eq!(count(&chooses("dependencies", "mutants")), 1);
+        assert_eq!(count(&chooses("build-dependencies", "poison")), 1);
+        assert_eq!(count(&chooses("dev-dependencies", "mutants")), 0);
+        assert_eq!(count("lints.workspace = true\n[features]\ndefault = [\"faults\"]\n"), 1);
+        assert_eq!(count("lints.workspace = true\n[features]\nfast = [\"journal/mutants\"]\n"), 1);
+        assert_eq!(count("lints.workspace = true\n[features]\nmutants = []\n"), 0);
+        let e2e = chooses("dependencies", "mutants").parse().unwrap();
+        assert!(check_one(Path::new("e2e/Cargo.toml"), &e2e, &|name| name == "ours").is_empty());
     }
 
     #[test]
