@@ -71,7 +71,6 @@ pub struct Driver {
     connection: Option<u64>,
     version: String,
     schema: u32,
-    welcomed: bool,
     journal_us: u64,
     transfer_began: Option<Instant>,
     config_calls: mpsc::Sender<Call>,
@@ -121,7 +120,6 @@ impl Driver {
             connection: None,
             version: String::new(),
             schema: 0,
-            welcomed: false,
             journal_us: 0,
             transfer_began: None,
             config_calls,
@@ -306,7 +304,6 @@ impl Driver {
                 session::Effect::Welcomed { version, root } => {
                     tracing::info!(%version, root = %root.short(), "a controller serves this agent");
                     stream.served = true;
-                    self.welcomed = true;
                     self.status.connected.set(1);
                 }
                 session::Effect::LookElsewhere => {
@@ -441,11 +438,7 @@ impl Driver {
     /// Readiness and figures. Being behind, or without a controller, never makes a proxy unready.
     fn show(&mut self) {
         let facts = self.core.facts();
-        let ready = match facts.applied {
-            Some(_) => facts.scalwsd == crate::core::ScalwsdState::Ready,
-            None => self.welcomed && self.connection.is_some(),
-        };
-        self.status.set_ready(ready);
+        self.status.set_ready(facts.scalwsd == crate::core::ScalwsdState::Ready);
         self.status.epoch.set(i64::try_from(facts.highest_epoch).unwrap_or(i64::MAX));
         let generation = facts.applied.map_or(0, |(version, _)| version.generation);
         self.status.generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
