@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use journal::mutants::{self, Mutant};
 use journal::{CONFIG_FILE, Digest, JournalFile, KEYS_FOLDER, MEMBERS_FILE};
 use zeroize::Zeroizing;
 
@@ -68,7 +69,8 @@ impl Volume {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a secret does not have the digest that names it"));
         }
         // A digest is 64 hexadecimal digits: no text from outside becomes a file name.
-        let path = self.keys.join(digest.to_string());
+        let text = mutants::active(Mutant::TextBecomesAFileName).then(|| String::from_utf8_lossy(bytes).into_owned());
+        let path = self.keys.join(text.unwrap_or_else(|| digest.to_string()));
         let temporary = self.keys.join(format!("{digest}.new"));
         let written = OpenOptions::new()
             .create(true)

@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use journal::mutants::{self, Mutant};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::files::replace;
@@ -37,6 +38,14 @@ pub enum EpochError {
     },
 }
 
+/// The epoch after `old`, above what was reported too; nothing when there is none.
+pub fn next(old: u64, reported: u64) -> Option<u64> {
+    if mutants::active(Mutant::SameEpochAgain) {
+        return Some(old.max(1));
+    }
+    old.max(reported).checked_add(1)
+}
+
 /// The counter file of a state directory.
 #[derive(Clone, Debug)]
 pub struct Counter {
@@ -58,7 +67,7 @@ impl Counter {
         let fail = |source: io::Error| EpochError::Io { path: self.path.clone(), source };
         let _lock = self.locked()?;
         let old = self.read()?;
-        let new = old.max(reported).checked_add(1).ok_or_else(|| EpochError::Exhausted { path: self.path.clone() })?;
+        let new = next(old, reported).ok_or_else(|| EpochError::Exhausted { path: self.path.clone() })?;
         replace(&self.path, format!("{new}\n").as_bytes(), true).map_err(fail)?;
         Ok(new)
     }

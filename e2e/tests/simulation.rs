@@ -60,18 +60,51 @@ fn whatever_goes_wrong_every_agent_comes_to_hold_what_is_desired_and_never_goes_
     assert!(messages > 100 * count, "so few messages prove nothing: {messages} in {count} seeds");
 }
 
-#[test]
-fn a_configuration_that_takes_long_never_holds_back_members() {
+/// One thing that happens to a cluster at peace, with many seeds.
+fn scenario(run: fn(&mut Simulation) -> Result<(), String>) {
     for seed in number("SIM_SEED").map_or(0..20, |seed| seed..seed + 1) {
-        Simulation::new(seed).members_pass_a_stuck_reload().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        run(&mut Simulation::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }
 
 #[test]
+fn a_configuration_that_takes_long_never_holds_back_members() {
+    scenario(Simulation::members_pass_a_stuck_reload);
+}
+
+#[test]
+fn an_agent_that_does_not_answer_never_holds_back_another() {
+    scenario(Simulation::others_pass_a_stuck_reload);
+}
+
+#[test]
 fn what_an_agent_refused_for_good_is_not_sent_to_it_again() {
-    for seed in 0..20 {
-        Simulation::new(seed).refused_bytes_stay_refused().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-    }
+    scenario(Simulation::refused_bytes_stay_refused);
+}
+
+#[test]
+fn what_a_full_volume_kept_from_being_applied_is_tried_again() {
+    scenario(Simulation::what_failed_in_passing_is_repeated);
+}
+
+#[test]
+fn a_pool_comes_after_its_members_and_goes_before_them() {
+    scenario(Simulation::routes_and_members_come_and_go_in_order);
+}
+
+#[test]
+fn a_new_leader_brings_every_agent_up_to_date_before_any_heartbeat() {
+    scenario(Simulation::a_handover_waits_for_no_heartbeat);
+}
+
+#[test]
+fn a_new_leader_removes_nothing_because_of_a_short_list() {
+    scenario(Simulation::a_new_leader_does_not_believe_a_short_list);
+}
+
+#[test]
+fn a_deposed_leader_never_takes_an_agent_back() {
+    scenario(Simulation::a_deposed_leader_changes_nobody);
 }
 
 #[test]

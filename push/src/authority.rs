@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use journal::mutants::{self, Mutant};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
@@ -138,6 +139,9 @@ impl Authority {
         let mut params = validity(now, self.lifetime);
         let uri = agent.spiffe_id().try_into().map_err(|_| RequestError::Sign)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
+        if mutants::active(Mutant::FleetFromTheRequest) {
+            params.subject_alt_names = asked_names(request)?;
+        }
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
@@ -211,4 +215,11 @@ fn public_key(request: &[u8]) -> Result<impl PublicKeyData, RequestError> {
         return Err(RequestError::Key);
     }
     Ok(key)
+}
+
+/// The names that a request asks for.
+fn asked_names(request: &[u8]) -> Result<Vec<SanType>, RequestError> {
+    let request = CertificateSigningRequestDer::from(request);
+    let request = CertificateSigningRequestParams::from_der(&request).map_err(|_| RequestError::Request)?;
+    Ok(request.params.subject_alt_names)
 }

@@ -573,6 +573,51 @@ fn a_set_is_dropped_only_after_the_configuration_that_named_it_is_gone_and_appli
 }
 
 #[test]
+fn a_set_that_is_back_is_not_dropped_though_the_old_root_is_new_again() {
+    let with_pool = || {
+        let mut change = put("pool", "1");
+        change.members = set("s", &["10.0.0.1:80"]).members;
+        change
+    };
+    let mut talk = Talk::new(with_pool());
+    talk.hear(Up::Hello(hello()));
+    talk.say();
+    talk.ack(1);
+    talk.applied();
+    // The pool and its members go, and come back before the agent has answered.
+    let mut without = gone("s");
+    without.removes.push(Key::new("fragment", "pool"));
+    talk.fleet.publish(without);
+    assert!(!talk.names().contains(&"Drop"), "what the agent runs names the set");
+    talk.fleet.publish(with_pool());
+    let said = talk.names();
+    assert!(!said.contains(&"Drop"), "the agent runs a pool over this set: {said:?}");
+    assert!(said.contains(&"Members"), "its members are sent whole: {said:?}");
+}
+
+#[test]
+fn a_set_is_not_dropped_while_a_configuration_that_names_it_may_be_loading() {
+    let mut talk = Talk::new(put("other", "1"));
+    talk.hear(Up::Hello(hello()));
+    talk.say();
+    talk.applied();
+    let mut with_pool = put("pool", "1");
+    with_pool.members = set("s", &["10.0.0.1:80"]).members;
+    let loading = talk.fleet.publish(with_pool);
+    assert!(talk.names().contains(&"Begin"));
+    talk.ack(1);
+    // It goes again before the agent has answered, so that what the agent runs is what is desired.
+    let mut without = gone("s");
+    without.removes.push(Key::new("fragment", "pool"));
+    talk.fleet.publish(without);
+    assert!(!talk.names().contains(&"Drop"), "the agent may load a pool over this set at any moment");
+    talk.applied_as(loading.version, loading.root);
+    assert!(!talk.names().contains(&"Drop"), "the agent runs a pool over this set");
+    talk.applied();
+    assert_eq!(talk.names(), ["Drop"]);
+}
+
+#[test]
 fn sets_that_differ_after_a_reconnect_are_found_bucket_by_bucket() {
     let mut talk = Talk::new(put("a", "1"));
     let mut tree = MemberTree::default();

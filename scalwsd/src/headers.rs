@@ -8,6 +8,8 @@ use http::header::{
     HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
+use journal::mutants::{self, Mutant};
+
 use crate::edge::Authority;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -51,7 +53,7 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
         for token in value.as_bytes().split(|b| *b == b',') {
             if let Ok(name) = HeaderName::from_bytes(token.trim_ascii())
                 && !HOP_BY_HOP.contains(&name)
-                && !is_protected(&name)
+                && (!is_protected(&name) || mutants::active(Mutant::ConnectionTakesOurHeaders))
             {
                 named.push(name);
             }
@@ -118,6 +120,9 @@ pub fn prepare_request(headers: &mut HeaderMap, origin: &Origin<'_>, keep_te: bo
         _ => new_request_id(),
     };
     headers.insert(X_REQUEST_ID, id.clone());
+    if mutants::active(Mutant::ConnectionTakesOurHeaders) {
+        remove_hop_by_hop(headers);
+    }
     id
 }
 

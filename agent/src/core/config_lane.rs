@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use journal::admin::{ConfigAnswer, NotLive};
+use journal::mutants::{self, Mutant};
 use journal::{Digest, Head, Key, Record, Replay, Stored, Tree, digest};
 use push::Version;
 use push::agent_session::{Timings, Transfer};
@@ -226,6 +227,7 @@ impl ConfigLane {
     pub(super) fn scalwsd_state(&self) -> ScalwsdState {
         match (&self.up, self.head) {
             (None, _) => ScalwsdState::Down,
+            (Some(_), None) if mutants::active(Mutant::ReadyWhileEmpty) => ScalwsdState::Ready,
             (Some(_), None) => ScalwsdState::Starting,
             (Some(up), Some(head)) if up.root == head.root => ScalwsdState::Ready,
             (Some(_), Some(_)) => ScalwsdState::Starting,

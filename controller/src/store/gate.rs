@@ -152,7 +152,7 @@ impl Gate {
         let references = |first: &BTreeMap<ObjectRef, Change>| first.keys().cloned().collect::<BTreeSet<_>>();
         let before = references(&self.first);
         self.gather(changes);
-        let of = self.before.objects;
+        let of = if mutants::active(Mutant::HandoverForgetsWhatWasThere) { 0 } else { self.before.objects };
         let empty = objects == 0 && of > 0 && !self.allow_empty;
         let shrinks = of >= GUARDED_FROM && objects * 2 < of;
         let equal_later = self

@@ -11,15 +11,19 @@ mod manifests;
 mod node;
 mod plane;
 mod proxy;
+mod scenarios;
 
 use std::collections::BTreeMap;
 
+use proto::v1::agent_message::Message as ToController;
+use proto::v1::controller_message::Message as ToAgent;
+use proto::v1::{AgentMessage, ControllerMessage};
 use push::Version;
 use push::server_session::{self, Agent, Role, ServerSession};
 
 use dice::Dice;
 use faults::Faults;
-use manifests::{NAMESPACES, Objects};
+use manifests::Objects;
 use node::Node;
 use plane::{Controller, List};
 use proxy::Readings;
@@ -89,9 +93,10 @@ impl Simulation {
 
     /// A new controller takes the lease.
     fn lead(&mut self, before: usize) {
-        self.epoch += 1;
+        self.epoch = controller::epoch::next(self.epoch, 0).expect("epochs do not run out");
         self.leader += 1;
-        self.controllers.insert(self.leader, Controller::new(self.epoch, before));
+        let late = self.dice.one_in(4);
+        self.controllers.insert(self.leader, Controller::new(self.epoch, before, late));
     }
 
     fn misfortune(&mut self) {
@@ -152,9 +157,9 @@ impl Simulation {
     /// One turn of everything that can move. Gives whether anything did.
     fn turn(&mut self) -> bool {
         let mut busy = false;
-        for controller in self.controllers.values_mut() {
+        for controller in self.controllers.values_mut().filter(|controller| !controller.silent) {
             if controller.awaits_list() {
-                if self.dice.one_in(8) {
+                if self.dice.one_in(if controller.late { 60 } else { 8 }) {
                     controller.list(self.now, &mut self.dice, &self.objects, List::Whole);
                 }
                 // The source shows changes while its first list is not complete.
@@ -192,6 +197,7 @@ impl Simulation {
             {
                 busy = true;
                 *messages += 1;
+                one_at_a_time(&message, &mut stream.unanswered);
                 if !stream.dead_link {
                     faults.carry(dice, &mut stream.down, message);
                 }
@@ -205,6 +211,7 @@ impl Simulation {
                 && let Some(message) = stream.up.pop_front()
             {
                 busy = true;
+                stream.unanswered &= !is_answer(&message);
                 let input = server_session::Input::Received(message);
                 events.extend(controller.with(&fleet, |fleet| stream.server.step(now, input, fleet)));
             }
@@ -218,7 +225,7 @@ impl Simulation {
             let over = stream.server.closed().is_some() && stream.down.is_empty();
             if let Some(reported) = reported {
                 if stream.controller == *leader {
-                    *epoch = (*epoch).max(reported) + 1;
+                    *epoch = controller::epoch::next(*epoch, reported).expect("epochs do not run out");
                     controller.hub.raise_epoch(*epoch);
                 } else {
                     // It cannot raise the epoch on a lease that is not its own: it knows now that it was deposed.
@@ -291,25 +298,6 @@ impl Simulation {
         }
     }
 
-    /// A configuration that one proxy refuses for good is sent to it once, and the next one that it can use is taken.
-    ///
-    /// # Errors
-    /// What differs in the end. Panics when the refused bytes come again.
-    pub fn refused_bytes_stay_refused(&mut self) -> Result<(), String> {
-        self.settle(120_000)?;
-        let fleet = manifests::fleets()[0].clone();
-        self.nodes[0].proxy.refuses = true;
-        self.change(&fleet);
-        let end = self.now + 30_000;
-        while self.now < end {
-            self.now += 5;
-            self.turn();
-        }
-        self.nodes[0].proxy.refuses = false;
-        self.change(&fleet);
-        self.settle(120_000)
-    }
-
     /// Edits until the desired configuration of a fleet is another one.
     fn change(&mut self, fleet: &translate::FleetName) {
         let before = self.desired(fleet);
@@ -338,30 +326,21 @@ impl Simulation {
         }
         controller.differs_from_cold_start(&self.objects)
     }
+}
 
-    /// While one agent's reload hangs, a member change must still reach its proxy.
-    ///
-    /// # Errors
-    /// When it does not within five seconds.
-    pub fn members_pass_a_stuck_reload(&mut self) -> Result<(), String> {
-        self.settle(120_000)?;
-        let (namespace, fleet) = (NAMESPACES[0][0], manifests::fleets()[0].clone());
-        self.nodes[0].reload_ms = 9_000;
-        self.change(&fleet);
-        let reload = self.now + 1_000;
-        while self.now < reload {
-            self.now += 5;
-            self.turn();
+/// A transfer begins only when the one before was answered or called off.
+fn one_at_a_time(message: &ControllerMessage, unanswered: &mut bool) {
+    match message.message {
+        Some(ToAgent::Begin(_)) => {
+            assert!(!*unanswered, "a transfer begins while the one before waits for its answer");
+            *unanswered = true;
         }
-        manifests::move_kept(&mut self.dice, &mut self.objects, namespace);
-        while self.now < reload + 5_000 {
-            self.now += 5;
-            self.turn();
-            assert!(self.nodes[0].applied() != Some(self.desired(&fleet)), "the reload was not stuck");
-            if self.nodes[0].members_changed_at >= reload {
-                return Ok(());
-            }
-        }
-        Err("a member change waited for a configuration".to_owned())
+        Some(ToAgent::Abort(_)) => *unanswered = false,
+        _ => {}
     }
+}
+
+/// Whether this ends a transfer.
+fn is_answer(message: &AgentMessage) -> bool {
+    matches!(message.message, Some(ToController::Applied(_) | ToController::Refused(_) | ToController::Resync(_)))
 }

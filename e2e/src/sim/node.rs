@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use agent::core::{AgentCore, CallError, Effect, File, Input, MemberChange, Report, VolumeImage};
-use bytes::Bytes;
 use journal::{Digest, Key};
 use proto::v1::{AgentMessage, ControllerMessage};
 use push::Version;
@@ -13,10 +12,11 @@ use push::agent_session::{self as session, AgentSession, Timings};
 use push::server_session::ServerSession;
 use translate::FleetName;
 
+mod oracle;
+
 use super::dice::Dice;
 use super::faults::Faults;
-use super::manifests::{KEPT, NAMESPACES};
-use super::proxy::{Proxy, Reading, Readings, Volume};
+use super::proxy::{Proxy, Readings, Volume};
 
 /// How often the agent reads back and compares, in milliseconds (as the shipped driver does).
 const POLL_MS: u64 = 15_000;
@@ -40,6 +40,8 @@ pub(crate) struct Stream {
     /// The agent does not read before this time.
     pub(crate) reads_from: u64,
     close: Option<session::Close>,
+    /// A transfer was begun and neither answered nor called off.
+    pub(crate) unanswered: bool,
 }
 
 /// A pod.
@@ -73,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) members_changed_at: u64,
     /// When its agent, which ended, is started again.
     starts_at: Option<u64>,
+    /// Nothing goes wrong in this run.
+    pub(crate) calm: bool,
 }
 
 impl Node {
@@ -98,6 +102,7 @@ impl Node {
             reload_ms: 1,
             members_changed_at: 0,
             starts_at: None,
+            calm: false,
         };
         let mut calm = Dice::new(0);
         node.perform(0, effects, &mut calm, Faults::default(), readings);
@@ -191,6 +196,7 @@ impl Node {
 
     /// One turn. Gives whether anything happened.
     pub(crate) fn turn(&mut self, now: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) -> bool {
+        self.look();
         if let Some(at) = self.starts_at {
             if now >= at {
                 self.starts_at = None;
@@ -239,13 +245,6 @@ impl Node {
         busy
     }
 
-    fn count_resends(&mut self, message: &ControllerMessage) {
-        let Some(proto::v1::controller_message::Message::Begin(begin)) = &message.message else { return };
-        let Some(count) = Digest::from_slice(&begin.root).and_then(|root| self.refused.get_mut(&root)) else { return };
-        *count += 1;
-        assert!(*count <= 1, "{}: the same refused bytes came again and again", self.name);
-    }
-
     fn say_hello(&mut self, now: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) -> bool {
         let facts = self.core.facts();
         let ready = self.core.is_settled() && facts.scalwsd != agent::core::ScalwsdState::Down;
@@ -262,6 +261,7 @@ impl Node {
             dead_link: false,
             reads_from: now,
             close: None,
+            unanswered: false,
         });
         let hello = session::HelloFacts {
             boot_id: format!("{}-{}", self.name, self.boots),
@@ -340,6 +340,7 @@ impl Node {
                 if result == Err(CallError::Gone) {
                     return self.crash_proxy(now, readings);
                 }
+                self.look_at_members(readings);
                 let done = (now + self.reload_ms, Input::Reloaded { result, timings: Timings::default() });
                 return self.answers.push_back(done);
             }
@@ -360,6 +361,7 @@ impl Node {
                 Input::MembersAnswered(self.proxy.patch(set, base, &add, &remove).map(Some))
             }
             Effect::DeleteMembers { set } => {
+                self.look_at_drop(&set, readings);
                 self.proxy.sets.remove(&set);
                 Input::MembersAnswered(Ok(None))
             }
@@ -378,7 +380,7 @@ impl Node {
     fn report(&mut self, now: u64, report: Report, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
         let input = match report {
             Report::Applied { version, root, timings, not_live } => {
-                self.check(version, readings);
+                self.check(version, root, readings);
                 session::Input::Applied { version, root, timings, not_live }
             }
             Report::Refused { version, root, code, message, leaves, transient } => {
@@ -396,86 +398,5 @@ impl Node {
             }
         };
         self.converse(now, input, dice, faults, readings);
-    }
-
-    /// What must hold of every configuration that it says it applied.
-    fn check(&mut self, version: Version, readings: &mut Readings) {
-        assert!(self.applied.is_none_or(|before| before <= version), "{} went back to {version}", self.name);
-        if self.applied == Some(version) {
-            return;
-        }
-        self.applied = Some(version);
-        let resources = self.core.config().resources();
-        let foreign = NAMESPACES[1 - self.fleet];
-        for (key, stored) in resources {
-            assert!(
-                !foreign.iter().any(|namespace| key.name.contains(namespace)),
-                "{} of fleet {} holds {key} of the other fleet",
-                self.name,
-                self.fleet
-            );
-            let Reading { names, .. } = &*readings.of(key, &stored.body);
-            for name in names {
-                assert!(resources.contains_key(name), "{}: {key} names {name}, which is not there", self.name);
-            }
-            if &*key.kind == "fragment" && key.name.contains(&format!("/{KEPT}/")) {
-                self.seen_kept.insert(key.clone());
-            }
-        }
-        for kept in &self.seen_kept {
-            assert!(resources.contains_key(kept), "{}: {kept} is gone, and nobody removed it", self.name);
-        }
-    }
-
-    /// Where it stands, for a report of what did not agree.
-    pub(crate) fn describe(&self) -> String {
-        let stream = self.stream.as_ref().map(|s| {
-            (
-                s.controller,
-                s.server.closed(),
-                s.server.applied(),
-                s.down.len(),
-                s.up.len(),
-                s.close.as_ref(),
-                s.session.deadline(),
-                s.server.deadline(),
-            )
-        });
-        format!(
-            "settled {}, {} answers, stream {stream:?}, waiting {}, {} proxy deaths, connects at {}",
-            self.core.is_settled(),
-            self.answers.len(),
-            self.waiting.is_some(),
-            self.proxy.deaths,
-            self.connect_at
-        )
-    }
-
-    /// Why it does not hold what is desired; nothing when it does.
-    pub(crate) fn difference(&mut self, fleet: &mut push::fleet::Fleet) -> Option<String> {
-        let facts = self.core.facts();
-        if facts.applied.map(|(version, _)| version) != Some(fleet.version()) {
-            return Some(format!("{} is at {:?}, not at {}", self.name, facts.applied, fleet.version()));
-        }
-        let held: Vec<(&Key, &Bytes)> = self.core.config().resources().iter().map(|(k, s)| (k, &s.body)).collect();
-        if !held.iter().copied().eq(fleet.resources()) {
-            return Some(format!("{} does not hold the bytes that are desired", self.name));
-        }
-        if facts.member_root != fleet.members().root() {
-            return Some(format!("{} does not hold the members that are desired", self.name));
-        }
-        if !held.iter().map(|(k, b)| (*k, *b)).eq(self.proxy.state.iter()) {
-            return Some(format!("the proxy of {} does not run what its agent holds", self.name));
-        }
-        let ours: Vec<(Arc<str>, Digest)> = self.core.member_sets().map(|(n, d)| (Arc::clone(n), d)).collect();
-        if !ours.iter().map(|(n, d)| (n, *d)).eq(self.proxy.sets.iter().map(|(n, s)| (n, s.digest))) {
-            return Some(format!("the proxy of {} does not have the members that its agent holds", self.name));
-        }
-        let stored = self.core.config().resources().values();
-        let named: BTreeSet<Digest> = stored.flat_map(|stored| stored.secrets.iter().copied()).collect();
-        if !self.volume.keys.keys().copied().eq(named) {
-            return Some(format!("{} has other key files than its configuration names", self.name));
-        }
-        None
     }
 }

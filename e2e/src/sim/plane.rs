@@ -31,6 +31,10 @@ pub(crate) struct Controller {
     opened: bool,
     /// Whether the source listed anything yet, whatever the gate made of it.
     listed: bool,
+    /// Its source takes long over the first list.
+    pub(crate) late: bool,
+    /// Its source shows nothing by itself.
+    pub(crate) silent: bool,
 }
 
 /// What a list gives.
@@ -46,7 +50,7 @@ pub(crate) enum List {
 
 impl Controller {
     /// A controller that has seen nothing yet. `before` is what was in force when the last one ran.
-    pub(crate) fn new(epoch: u64, before: usize) -> Controller {
+    pub(crate) fn new(epoch: u64, before: usize, late: bool) -> Controller {
         Controller {
             hub: Hub::new(manifests::fleets(), epoch),
             gate: Gate::new(Before { objects: before }, false),
@@ -55,6 +59,8 @@ impl Controller {
             role: Role::Leading,
             opened: false,
             listed: false,
+            late,
+            silent: false,
         }
     }
 

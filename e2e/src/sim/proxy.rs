@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use agent::core::{CallError, Effect, File, VolumeImage};
 use bytes::Bytes;
-use config::{Body, Kind, Name, ResourceId, Share, State};
+use config::{Body, Kind, MemberSource, Name, ResourceId, Share, State};
 use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer, codes};
 use journal::members::{MemberSet, MembersReplay};
 use journal::{Digest, Key, Replay, Tree, digest};
+use push::Version;
 
 use super::manifests::{DEADLY, UNBUILT};
 
@@ -88,17 +89,23 @@ pub(crate) struct Reading {
     pub(crate) deadly: bool,
     /// The proxy cannot build it.
     pub(crate) unbuilt: bool,
+    /// The member set behind a pool.
+    pub(crate) set: Option<Arc<str>>,
 }
 
-/// Readings by leaf.
+/// Readings by leaf, and what the pods of a run have to agree on.
 #[derive(Debug, Default)]
-pub(crate) struct Readings(BTreeMap<Digest, Arc<Reading>>);
+pub(crate) struct Readings {
+    by_leaf: BTreeMap<Digest, Arc<Reading>>,
+    /// The root of every version that somebody applied, by fleet: one version is one configuration.
+    pub(crate) roots: BTreeMap<(usize, Version), Digest>,
+}
 
 impl Readings {
     /// Reads a resource with the code that the real proxy loads it with.
     pub(crate) fn of(&mut self, key: &Key, body: &Bytes) -> Arc<Reading> {
         let leaf = digest::leaf(key, body);
-        Arc::clone(self.0.entry(leaf).or_insert_with(|| Arc::new(read(key, body))))
+        Arc::clone(self.by_leaf.entry(leaf).or_insert_with(|| Arc::new(read(key, body))))
     }
 }
 
@@ -124,6 +131,11 @@ fn read(key: &Key, body: &Bytes) -> Reading {
         State::Live(Body::Host(host)) => {
             if let Some(config::HostTls::Terminate { certificates, .. }) = host.tls {
                 certificates.iter().for_each(|certificate| name(Kind::Certificate, certificate.to_name()));
+            }
+        }
+        State::Live(Body::Pool(pool)) => {
+            if let MemberSource::Set(set) = pool.members {
+                reading.set = Some(set.to_string().into());
             }
         }
         State::Live(_) | State::Withheld(_) => {}

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::digest::leaf;
+use journal::mutants::{self, Mutant};
 use journal::{Digest, Key, Tree};
 use prost::Message;
 use proto::v1::{Change, Put, change};
@@ -175,7 +176,9 @@ impl Fleet {
             self.history.push(serial, root, changed.into_iter().collect());
             self.serial = serial;
             self.root = root;
-            self.cache.clear();
+            if !mutants::active(Mutant::SupersededIsSent) {
+                self.cache.clear();
+            }
             self.member_version_at_root = self.members.version();
         }
         self.members.settle(self.serial);

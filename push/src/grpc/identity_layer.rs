@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use futures_util::future::Either;
 use http::{Request, Response};
+use journal::mutants::{self, Mutant};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
@@ -53,6 +54,9 @@ pub(super) struct Guarded<S> {
 
 /// The answers are fixed strings: a stranger learns nothing from them.
 fn check(method: Method, request: &mut Request<Body>, now: SystemTime) -> Result<(), Status> {
+    if mutants::active(Mutant::OneMethodIsGuarded) && request.uri().path() != Method::Sync.path() {
+        return Ok(());
+    }
     let peer = request.extensions().get::<Peer>().ok_or_else(|| Status::unauthenticated("no credentials"))?;
     match method {
         Method::Enroll => {}

@@ -30,6 +30,7 @@ struct Flight {
     blobs: VecDeque<Bytes>,
     sent: u64,
     asked: bool,
+    _held: mutants::Held,
 }
 
 /// What is under way.
@@ -103,6 +104,18 @@ impl ConfigLane {
     /// What the agent says that it runs.
     pub(super) fn applied(&self) -> Option<(Version, Digest)> {
         self.applied
+    }
+
+    /// The serial of what the agent runs, or of what it may be loading now if that is older; nothing while that is not
+    /// known. A member set that went by then is named by neither.
+    pub(super) fn serial_in_use(&self, fleet: &Fleet) -> Option<u64> {
+        let runs = fleet.serial_of(&self.applied?.1)?;
+        match &self.state {
+            State::Idle | State::Adopting(..) => Some(runs),
+            State::Flying(flight) => Some(runs.min(fleet.serial_of(&flight.frames.root())?)),
+            // A push that was given up may still be applied.
+            State::AskBuckets | State::AskedBuckets(_) => None,
+        }
     }
 
     /// Whether a transfer waits for its end or its verdict.
@@ -186,6 +199,9 @@ impl ConfigLane {
             return Some(Message::Abort(Abort { transfer, reason: reason.to_owned() }));
         }
         match &mut self.state {
+            State::Flying(flight) if flight.committed && mutants::active(Mutant::NoBackPressure) => {
+                self.begin(now, fleet, members_ready, member_seq)
+            }
             State::Flying(flight) => flight.next(),
             State::AskBuckets => {
                 self.state = State::AskedBuckets(now + ASK_AGAIN_MS);
@@ -226,10 +242,14 @@ impl ConfigLane {
         if !members_ready && self.base != Some(fleet.root()) {
             let since = *self.waiting_for_members.get_or_insert(now);
             if now < since.saturating_add(limits::MEMBER_WAIT_MS) {
+                if mutants::active(Mutant::UnansweredIsForgotten) {
+                    self.impossible = Some(fleet.root());
+                }
                 return None;
             }
         }
         self.waiting_for_members = None;
+        let held = mutants::hold(Mutant::LockedUntilAnswered)?;
         let frames = match (self.buckets.take(), self.base) {
             (Some(buckets), _) => fleet.replacement(&buckets),
             (None, Some(base)) => match fleet.delta(&base) {
@@ -249,6 +269,7 @@ impl ConfigLane {
             blobs: VecDeque::new(),
             sent: whole.as_ref().map_or(0, |whole| whole.len() as u64),
             asked: false,
+            _held: held,
             frames,
         };
         let begin = Begin {

@@ -29,7 +29,8 @@ impl ServerSession {
         self.events.push(Event::Hello(Box::new(facts.clone())));
         self.hello = Some(facts);
         self.protocol = range.1.min(ours.1);
-        if self.protocol < range.0.max(ours.0) {
+        let other = self.protocol < range.0.max(ours.0);
+        if other && !mutants::active(Mutant::OtherProtocolIsAccepted) {
             self.farewell(ToAgent::Unsupported(Unsupported { what: "protocol".to_owned() }), "unsupported");
             return Ok(());
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use journal::Digest;
+use journal::mutants::{self, Mutant};
 use proto::v1::controller_message::Message;
 use proto::v1::{Drop, Members, MembersDelta, MembersFull, SendMemberBuckets, SendMemberSets, members};
 
@@ -78,7 +79,7 @@ impl MemberLane {
     pub(super) fn new(agent_root: Digest, fleet: &Fleet) -> MemberLane {
         let sets = fleet.members();
         let began_empty = agent_root == journal::MemberTree::default().root();
-        let (cursor, baseline) = if agent_root == sets.root() {
+        let (cursor, baseline) = if agent_root == sets.root() || mutants::active(Mutant::NewLeaderKeepsItsBaseline) {
             (sets.version(), Baseline::Known)
         } else if began_empty {
             (0, Baseline::Known)
@@ -146,7 +147,7 @@ impl MemberLane {
         }
     }
 
-    /// The next message; `applied` is the serial of what the agent runs.
+    /// The next message; `applied` is the serial of what the agent runs, or of what it may be loading if that is older.
     pub(super) fn poll(&mut self, now: u64, fleet: &Fleet, applied: Option<u64>) -> Option<Message> {
         if !fleet.members().remembers(self.cursor) {
             self.lose_track(fleet);
@@ -189,12 +190,13 @@ impl MemberLane {
     }
 
     fn drop_next(&mut self, fleet: &Fleet, applied: Option<u64>) -> Option<Message> {
-        let name = self
-            .drops
-            .iter()
-            .find(|(_, drop)| applied.is_some_and(|applied| applied >= drop.after))
-            .map(|(name, _)| name)?;
-        let name = Arc::clone(name);
+        // A set that is there again is named again: the cursor comes to it and sends it whole.
+        let back = |name: &str| fleet.members().get(name).is_some_and(|set| set.gone().is_none());
+        let due = |(name, drop): &(&Arc<str>, &PendingDrop)| {
+            let unnamed = applied.is_some_and(|applied| applied >= drop.after) && !back(name);
+            unnamed || mutants::active(Mutant::BreakBeforeMake)
+        };
+        let name = Arc::clone(self.drops.iter().find(due)?.0);
         self.drops.remove(&name);
         self.seq += 1;
         let message = Drop { epoch: fleet.epoch(), seq: self.seq, set_name: name.to_string() };
@@ -385,7 +387,7 @@ impl MemberLane {
             }
         }
         for (name, digest) in got {
-            if sets.tree().get(&name).is_none() {
+            if sets.tree().get(&name).is_none() && !mutants::active(Mutant::RemovalWhileAwayIsLost) {
                 // One that nobody remembers may be named by what the agent runs: it waits for the present root.
                 let after = sets.get(&name).and_then(MemberSet::gone).map_or(fleet.serial(), |gone| gone.after);
                 self.drops.insert(name, PendingDrop { after, digest: Some(digest) });

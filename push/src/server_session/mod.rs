@@ -400,11 +400,11 @@ impl ServerSession {
                 self.members_first = true;
             }
             let message = if self.members_first {
-                let ready = lanes.members.sent_up_to(fleet.member_version_at_root());
+                let ready = lanes.members.sent_up_to(fleet.member_version_at_root())
+                    || mutants::active(Mutant::RoutesBeforeMembers);
                 lanes.config.poll(now, fleet, ready, lanes.members.seq())
             } else {
-                let applied = lanes.config.applied().and_then(|(_, root)| fleet.serial_of(&root));
-                let message = lanes.members.poll(now, fleet, applied);
+                let message = lanes.members.poll(now, fleet, lanes.config.serial_in_use(fleet));
                 for set in lanes.members.take_too_large() {
                     let (code, message) = ("too_large".to_owned(), "the set has more members than are sent".to_owned());
                     self.events.push(Event::MembersRefused { set: set.to_string(), code, message });

@@ -150,6 +150,7 @@ impl ConfigLane {
                 }
                 self.abandon(refusals::READ_BACK, message, Vec::new(), false, out);
             }
+            Err(CallError::Refused(_)) if mutants::active(Mutant::RefusedByTheProxyIsApplied) => self.accept(out),
             Err(CallError::Refused(message)) => self.abandon(refusals::UNUSABLE, message, Vec::new(), false, out),
             Err(CallError::Gone | CallError::Conflict(_)) => self.down(),
         }
@@ -177,7 +178,8 @@ impl ConfigLane {
                 {
                     work.timings.read_back_us = took_us;
                     self.not_live = answer.not_live;
-                    if answer.root == work.head.root && answer.commit == work.head.commit {
+                    let refuse = mutants::active(Mutant::OneBadRefusesAll) && !self.not_live.is_empty();
+                    if answer.root == work.head.root && answer.commit == work.head.commit && !refuse {
                         return self.accept(out);
                     }
                     let message = format!("scalwsd runs root {} instead of {}", answer.root, work.head.root);
