@@ -129,7 +129,9 @@ impl Envelope {
     }
 
     fn encode(&self, id: ResourceId, secrets: Vec<crate::SecretDigest>) -> Resource {
-        let bytes = serde_json::to_vec(self).expect("an envelope has only string keys").into();
+        let bytes = serde_json::to_vec(self).expect("an envelope has only string keys");
+        // Kept for as long as the resource is there: as long as it must be.
+        let bytes = bytes.into_boxed_slice().into();
         Resource { id, bytes, secrets }
     }
 }

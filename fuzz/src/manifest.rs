@@ -28,7 +28,7 @@ fn objects(data: &[u8]) -> Vec<Arc<Object>> {
     folder.take_changes();
     folder.update(copy, Content::Documents(documents.clone()));
     folder.update(file, Content::Documents(documents));
-    folder.mark_gone(file);
+    folder.mark_gone(&file.into());
     folder.sweep(|_| true);
     assert!(folder.take_changes().is_empty(), "a copy takes over everything as it is");
     assert_eq!(folder.len(), objects.len());

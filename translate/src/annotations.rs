@@ -1,9 +1,8 @@
 //! What the annotations of an Ingress mean for now: served, ignored with a word, or the Ingress is not served.
 
-use std::collections::BTreeMap;
-
 use ipnet::IpNet;
 
+use crate::objects::Texts;
 use crate::outcome::{Finding, reasons};
 
 /// The prefix of the annotations that are read.
@@ -106,9 +105,9 @@ const IGNORED: [&str; 67] = [
 ];
 
 /// Reads the annotations of an Ingress. Values are never repeated in messages: they may hold credentials.
-pub(crate) fn read(annotations: &BTreeMap<String, String>) -> Policy {
+pub(crate) fn read(annotations: &Texts) -> Policy {
     let mut policy = Policy { ssl_redirect: true, ..Policy::default() };
-    for (full, value) in annotations {
+    for (full, value) in annotations.iter() {
         let Some(name) = full.strip_prefix(PREFIX) else { continue };
         let field = format!("metadata.annotations[{full}]");
         match name {
@@ -230,9 +229,10 @@ fn distance_at_most_two(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn refused(name: &str, value: &str) -> bool {
-        read(&BTreeMap::from([(format!("{PREFIX}{name}"), value.to_owned())])).refusal.is_some()
+        read(&BTreeMap::from([(format!("{PREFIX}{name}"), value.to_owned())]).into()).refusal.is_some()
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
     fn values_never_reach_a_message() {
         let secret = "hunter2";
         for name in ["auth-secret", "server-snippet", "proxy-body-size", "ssl-redirect", "satisfy"] {
-            let policy = read(&BTreeMap::from([(format!("{PREFIX}{name}"), secret.to_owned())]));
+            let policy = read(&BTreeMap::from([(format!("{PREFIX}{name}"), secret.to_owned())]).into());
             assert!(!format!("{policy:?}").contains(secret), "{name}");
         }
     }
@@ -288,7 +288,7 @@ mod tests {
     fn booleans_are_those_of_go() {
         assert_eq!(parse_bool("T"), Some(true));
         assert_eq!(parse_bool("yes"), None);
-        let policy = read(&BTreeMap::from([(format!("{PREFIX}ssl-redirect"), "off".to_owned())]));
+        let policy = read(&BTreeMap::from([(format!("{PREFIX}ssl-redirect"), "off".to_owned())]).into());
         assert!(policy.ssl_redirect && policy.findings.len() == 1);
     }
 }

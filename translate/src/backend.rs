@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::address;
+use crate::few::Map;
 use crate::objects::{
     AddressType, EndpointConditions, EndpointSlice, IntOrString, NamespacedName, PortRef, ServicePort,
 };
@@ -17,7 +18,7 @@ pub(crate) struct BackendState {
     /// None: there is no such Service.
     pub(crate) shape: Option<Arc<Shape>>,
     /// By number of the Service's port.
-    pub(crate) members: BTreeMap<u16, Members>,
+    pub(crate) members: Map<u16, Members>,
 }
 
 /// What the Ingresses of a Service look at.
@@ -85,7 +86,7 @@ pub(crate) fn read(view: &View<'_>, key: &NamespacedName) -> BackendState {
         left_out: BTreeMap::new(),
         mismatched: BTreeSet::new(),
     };
-    let mut members = BTreeMap::new();
+    let mut members = Map::default();
     if shape.external.is_none() {
         let slices: Vec<&EndpointSlice> =
             view.slices(key).filter(|slice| slice.address_type != AddressType::FQDN).collect();

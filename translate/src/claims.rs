@@ -1,10 +1,9 @@
 //! Who claims which host and which path, oldest first: indexes by host and by path.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use config::{CertificateName, Domain};
 
 use crate::FleetName;
+use crate::few::{Map, Set};
 use crate::objects::NamespacedName;
 use crate::table::Table;
 
@@ -31,36 +30,36 @@ pub(crate) type Certificates = Option<Vec<CertificateName>>;
 /// Everything claimed for one host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostClaims {
-    all: BTreeSet<Claimant>,
-    by_namespace: BTreeMap<String, NamespaceClaims>,
+    all: Set<Claimant>,
+    by_namespace: Map<Box<str>, NamespaceClaims>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct NamespaceClaims {
-    all: BTreeSet<Claimant>,
-    tls: BTreeSet<Claimant>,
-    certified: BTreeMap<Claimant, Vec<CertificateName>>,
+    all: Set<Claimant>,
+    tls: Set<Claimant>,
+    certified: Map<Claimant, Vec<CertificateName>>,
 }
 
 impl HostClaims {
     /// The best claim of all.
     pub(crate) fn first(&self) -> Option<&Claimant> {
-        self.all.first()
+        self.all.first().map(|(claimant, ())| claimant)
     }
 
     /// All claims, the best first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Claimant> {
-        self.all.iter()
+        self.all.keys()
     }
 
     /// The best claim of a namespace.
     pub(crate) fn first_of(&self, namespace: &str) -> Option<&Claimant> {
-        self.by_namespace.get(namespace)?.all.first()
+        self.by_namespace.get(namespace)?.all.first().map(|(claimant, ())| claimant)
     }
 
     /// The best claim of a namespace that brings a certificate.
     pub(crate) fn certified(&self, namespace: &str) -> Option<(&Claimant, &Vec<CertificateName>)> {
-        self.by_namespace.get(namespace)?.certified.first_key_value()
+        self.by_namespace.get(namespace)?.certified.first()
     }
 
     /// Whether a claim of a namespace asks for TLS.
@@ -98,7 +97,7 @@ pub(crate) struct Contender {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
     hosts: Table<HostKey, HostClaims>,
-    paths: Table<PathSlot, BTreeMap<String, BTreeSet<Contender>>>,
+    paths: Table<PathSlot, Map<Box<str>, Set<Contender>>>,
 }
 
 impl Claims {
@@ -112,25 +111,25 @@ impl Claims {
     }
 
     pub(crate) fn winner(&self, slot: &PathSlot, namespace: &str) -> Option<&Contender> {
-        self.paths.get(slot)?.get(namespace)?.first()
+        self.paths.get(slot)?.get(namespace)?.first().map(|(contender, ())| contender)
     }
 
     /// Everybody who wants a path.
     pub(crate) fn contenders(&self, slot: &PathSlot) -> impl Iterator<Item = &Contender> {
-        self.paths.get(slot).into_iter().flat_map(BTreeMap::values).flatten()
+        self.paths.get(slot).into_iter().flat_map(Map::values).flat_map(Set::keys)
     }
 
     pub(crate) fn add_host(&mut self, key: HostKey, claimant: Claimant, certificates: &Certificates) {
         let host = self.hosts.or_default(&key);
-        let namespace = host.by_namespace.entry(claimant.ingress.namespace.clone()).or_default();
+        let namespace = host.by_namespace.or_default(claimant.ingress.namespace.clone());
         if let Some(certificates) = certificates {
-            namespace.tls.insert(claimant.clone());
+            namespace.tls.insert(claimant.clone(), ());
             if !certificates.is_empty() {
                 namespace.certified.insert(claimant.clone(), certificates.clone());
             }
         }
-        namespace.all.insert(claimant.clone());
-        host.all.insert(claimant);
+        namespace.all.insert(claimant.clone(), ());
+        host.all.insert(claimant, ());
     }
 
     pub(crate) fn remove_host(&mut self, key: &HostKey, claimant: &Claimant) {
@@ -152,9 +151,9 @@ impl Claims {
     /// Tells whether the winner of the slot within the namespace is another now.
     pub(crate) fn add_path(&mut self, slot: PathSlot, contender: Contender) -> bool {
         let namespaces = self.paths.or_default(&slot);
-        let set = namespaces.entry(contender.claimant.ingress.namespace.clone()).or_default();
-        let wins = set.first().is_none_or(|first| contender < *first);
-        set.insert(contender);
+        let set = namespaces.or_default(contender.claimant.ingress.namespace.clone());
+        let wins = set.first().is_none_or(|(first, ())| contender < *first);
+        set.insert(contender, ());
         wins
     }
 
@@ -163,7 +162,7 @@ impl Claims {
         let Some(namespaces) = self.paths.get_mut(slot) else { return false };
         let namespace = &contender.claimant.ingress.namespace;
         let Some(set) = namespaces.get_mut(namespace) else { return false };
-        let won = set.first() == Some(contender);
+        let won = set.first().is_some_and(|(first, ())| first == contender);
         set.remove(contender);
         if set.is_empty() {
             namespaces.remove(namespace);

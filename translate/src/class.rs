@@ -27,7 +27,7 @@ pub(crate) enum ClassChoice<'a> {
 
 /// The field wins over the annotation (Ingress API reference, `ingressClassName`); an empty annotation names no class.
 pub(crate) fn choice(ingress: &Ingress) -> ClassChoice<'_> {
-    match (&ingress.spec.ingress_class_name, ingress.metadata.annotations.get(LEGACY)) {
+    match (ingress.spec.ingress_class_name.as_deref(), ingress.metadata.annotations.get(LEGACY)) {
         (Some(name), _) | (None, Some(name)) => ClassChoice::Named(name),
         (None, None) => ClassChoice::Default,
     }
@@ -62,7 +62,7 @@ fn fleet(view: &View<'_>, class: &IngressClass) -> Class {
         Some(p) if p.api_group != "scalws.io" || p.kind != "ProxyFleet" || p.scope != "Namespace" => {
             return Class::NoFleet(format!(
                 "IngressClass {} has parameters that name no ProxyFleet of scalws.io with scope Namespace",
-                class.metadata.name
+                class.metadata.name()
             ));
         }
         Some(p) => FleetName::new(&p.namespace, &p.name),
@@ -72,6 +72,6 @@ fn fleet(view: &View<'_>, class: &IngressClass) -> Class {
     }
     Class::NoFleet(format!(
         "IngressClass {} names ProxyFleet {name}, which does not exist; create it or name another",
-        class.metadata.name
+        class.metadata.name()
     ))
 }

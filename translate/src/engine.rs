@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::claims::{HostClaims, HostKey};
+use crate::few::Set;
 use crate::ledger::Ledger;
 use crate::needs::Needs;
-use crate::objects::{NamespacedName, Object};
+use crate::objects::{NamespacedName, Object, ObjectId};
 use crate::outcome::{Delta, Translation};
 use crate::output::Output;
+use crate::parse::Parsed;
 use crate::stages::{IngressStages, Registration, Stages};
 use crate::table::Table;
+use crate::tls::TlsChoices;
 use crate::view::{Key, Unit, View};
 use crate::world::{Change, Settings, World};
 use crate::{backend, certificate, emit, gateway, host, output, parse, tls};
@@ -25,8 +28,8 @@ pub struct Engine {
     stages: Stages,
     ledger: Ledger,
     needs: Needs,
-    dependents: Table<Key, BTreeSet<Unit>>,
-    host_reads: Table<Unit, BTreeSet<Key>>,
+    dependents: Table<Key, Set<Unit>>,
+    host_reads: Table<Unit, Box<[Key]>>,
     queue: BTreeSet<Unit>,
     started: bool,
     units_run: usize,
@@ -95,7 +98,7 @@ impl Engine {
             }
         }
         for object in self.world.gateway_objects() {
-            self.ledger.draft(&object.reference(), gateway::draft(object));
+            self.ledger.draft(&object.id(), gateway::draft(object));
         }
         self.queue.extend(self.world.ingress_keys().cloned().map(Unit::Parse));
         self.run();
@@ -106,25 +109,25 @@ impl Engine {
 
     /// Takes in one change and wakes the units that read what it changes.
     fn take(&mut self, change: &Change) {
-        let (reference, new) = match change {
+        let (id, new): (ObjectId, _) = match change {
             Change::Settings(_) => return,
-            Change::Put(object) => (object.reference(), Some(object)),
-            Change::Delete(reference) => (reference.clone(), None),
+            Change::Put(object) => (object.id(), Some(object)),
+            Change::Delete(reference) => (reference.into(), None),
         };
-        let old = self.world.get(&reference).cloned();
+        let old = self.world.object(&id).cloned();
         if old.as_ref() == new {
             return;
         }
         self.world.apply(change);
         if old.as_ref().or(new).is_some_and(|object| matches!(object.as_ref(), Object::Gateway(_))) {
-            self.ledger.draft(&reference, new.and_then(|object| gateway::draft(object)));
+            self.ledger.draft(&id, new.and_then(|object| gateway::draft(object)));
         }
         for object in [old.as_ref(), new].into_iter().flatten() {
-            let key = object.key();
+            let key = object.key().clone();
             match object.as_ref() {
                 Object::Ingress(_) => self.touch(&Key::Ingress(key)),
                 Object::IngressClass(class) => {
-                    self.touch(&Key::Class(class.metadata.name.clone()));
+                    self.touch(&Key::Class(class.metadata.name().into()));
                     self.touch(&Key::DefaultClass);
                 }
                 Object::Service(_) => self.touch(&Key::Service(key)),
@@ -160,12 +163,12 @@ impl Engine {
             _ => {}
         }
         if let Some(units) = self.dependents.get(key) {
-            self.queue.extend(units.iter().cloned());
+            self.queue.extend(units.keys().cloned());
         }
     }
 
     /// Where the indexed reads of a unit are kept.
-    fn reads(&mut self, unit: &Unit) -> &mut BTreeSet<Key> {
+    fn reads(&mut self, unit: &Unit) -> &mut Box<[Key]> {
         let (key, number) = match unit {
             Unit::Parse(key) => (key, 0),
             Unit::Tls(key) => (key, 1),
@@ -179,14 +182,14 @@ impl Engine {
     }
 
     /// Replaces what a unit declares to read. Services and Secrets are read only while somebody asks for them.
-    fn declare(&mut self, unit: &Unit, mut keys: BTreeSet<Key>) {
+    fn declare(&mut self, unit: &Unit, mut keys: Vec<Key>) {
         keys.retain(|key| key.is_indexed_for(unit));
         let reads = self.reads(unit);
-        if *reads == keys {
+        if **reads == *keys {
             return;
         }
-        let old = std::mem::replace(reads, keys.clone());
-        for key in old.difference(&keys) {
+        let old = std::mem::replace(reads, keys.as_slice().into());
+        for key in old.iter().filter(|key| keys.binary_search(key).is_err()) {
             if let Some(units) = self.dependents.get_mut(key) {
                 units.remove(unit);
                 if units.is_empty() {
@@ -195,12 +198,12 @@ impl Engine {
                 }
             }
         }
-        for key in keys.difference(&old) {
+        for key in keys.iter().filter(|key| old.binary_search(key).is_err()) {
             let units = self.dependents.or_default(key);
             if units.is_empty() {
                 self.queue.extend(key.source());
             }
-            units.insert(unit.clone());
+            units.insert(unit.clone(), ());
         }
     }
 
@@ -230,7 +233,7 @@ impl Engine {
 
     fn parse(&mut self, unit: &Unit, key: &NamespacedName) {
         let exists = self.world.ingress(key).is_some();
-        let refs = if exists { unit.refs(&self.world, &self.stages) } else { BTreeSet::new() };
+        let refs = if exists { unit.refs(&self.world, &self.stages) } else { Vec::new() };
         self.declare(unit, refs);
         let new = parse::parse(&View::new(&self.world, &self.stages, unit), key);
         let ours = new.is_some();
@@ -241,7 +244,7 @@ impl Engine {
         }
         ingress.parsed = new.map(Arc::new);
         for later in [Unit::Tls(key.clone()), Unit::Output(key.clone())] {
-            let refs = if ours { later.refs(&self.world, &self.stages) } else { BTreeSet::new() };
+            let refs = if ours { later.refs(&self.world, &self.stages) } else { Vec::new() };
             self.declare(&later, refs);
             self.queue.insert(later);
         }
@@ -293,12 +296,15 @@ impl Engine {
     /// Brings the indexes of claims up to date with one Ingress.
     fn register(&mut self, key: &NamespacedName) {
         let Some(ingress) = self.stages.ingresses.get_mut(key) else { return };
-        let new = ingress.parsed.as_ref().map(|parsed| Registration::new(parsed, ingress.tls.as_deref()));
-        let new = new.unwrap_or_default();
-        if ingress.registration == new {
+        let new = ingress.parsed.clone().map(|parsed| (parsed, ingress.tls.clone()));
+        if ingress.registered == new {
             return;
         }
-        let old = std::mem::replace(&mut ingress.registration, new.clone());
+        let registration = |of: &Option<(Arc<Parsed>, Option<Arc<TlsChoices>>)>| {
+            let made = of.as_ref().map(|(parsed, tls)| Registration::new(parsed, tls.as_deref()));
+            made.unwrap_or_default()
+        };
+        let (old, new) = (registration(&std::mem::replace(&mut ingress.registered, new.clone())), registration(&new));
         let mut hosts = BTreeSet::new();
         for (host, claim) in &old.hosts {
             if new.hosts.get(host) != Some(claim) {
@@ -315,12 +321,12 @@ impl Engine {
         for host in hosts {
             self.touch(&Key::Claims(host));
         }
-        for (slot, contender) in old.slots.difference(&new.slots) {
+        for (slot, contender) in old.slots.iter().filter(|slot| new.slots.binary_search(slot).is_err()) {
             if self.stages.claims.remove_path(slot, contender) {
                 self.touch(&Key::Path(slot.clone()));
             }
         }
-        for (slot, contender) in new.slots.difference(&old.slots) {
+        for (slot, contender) in new.slots.iter().filter(|slot| old.slots.binary_search(slot).is_err()) {
             if self.stages.claims.add_path(slot.clone(), contender.clone()) {
                 self.touch(&Key::Path(slot.clone()));
             }
@@ -329,7 +335,7 @@ impl Engine {
 
     fn host(&mut self, unit: &Unit, key: &HostKey) {
         let claimed = self.stages.claims.host(key).is_some();
-        let refs = if claimed { unit.refs(&self.world, &self.stages) } else { BTreeSet::new() };
+        let refs = if claimed { unit.refs(&self.world, &self.stages) } else { Vec::new() };
         self.declare(unit, refs);
         if !claimed {
             self.host_reads.remove(unit);
@@ -380,18 +386,18 @@ impl Engine {
         if let Some(old) = &old
             && let Some(fleet) = &old.fleet
         {
-            let stays = |id| new.as_ref().is_some_and(|new| new.fleet == old.fleet && new.fragments.contains_key(id));
-            for id in old.fragments.keys().filter(|id| !stays(id)) {
+            let stays = |id| new.as_ref().is_some_and(|new| new.fleet == old.fleet && new.fragment(id).is_some());
+            for id in old.fragments.iter().map(|resource| &resource.id).filter(|id| !stays(id)) {
                 self.ledger.resource(fleet, id, None);
             }
         }
         let draft = new.as_ref().map(|new| Arc::clone(&new.draft));
-        self.ledger.draft(&output::reference(key), draft);
+        self.ledger.draft(&ObjectId::new("Ingress", key.clone()), draft);
         if let Some(new) = &new
             && let Some(fleet) = &new.fleet
         {
-            for (id, resource) in &new.fragments {
-                self.ledger.resource(fleet, id, Some(resource.clone()));
+            for resource in &new.fragments {
+                self.ledger.resource(fleet, &resource.id, Some(resource.clone()));
             }
         }
         self.prune(key);

@@ -28,7 +28,7 @@ fn refused(parent: Option<String>) -> Condition {
 
 /// `namespace/gateway#section`.
 fn name(route: &GatewayObject, parent: &gateway_types::ParentReference) -> String {
-    let namespace = parent.namespace.as_ref().unwrap_or(&route.metadata.namespace);
+    let namespace = parent.namespace.as_deref().unwrap_or(route.metadata.namespace());
     let section = parent.section_name.as_ref().map_or(String::new(), |section| format!("#{section}"));
     format!("{namespace}/{}{section}", parent.name)
 }

@@ -45,7 +45,7 @@ pub(crate) fn decide(view: &View<'_>, key: &HostKey) -> Option<HostState> {
     let parent_key = key.parent();
     let parent = parent_key.as_ref().and_then(|parent| view.host(parent));
     let (owner, covered_by) = match parent {
-        Some(parent) if parent.owner < *own && parent.namespace() != own.ingress.namespace => {
+        Some(parent) if parent.owner < *own && parent.namespace() != &*own.ingress.namespace => {
             (parent.owner.clone(), parent_key.as_ref().map(|key| key.domain.clone()))
         }
         _ => (own.clone(), None),
@@ -63,7 +63,7 @@ pub(crate) fn decide(view: &View<'_>, key: &HostKey) -> Option<HostState> {
         }
         // As clients of ingress-nginx know it: a host without TLS under a wildcard with TLS uses that. Here only
         // within one namespace, so that nobody changes how another's host is reached.
-        None => parent.filter(|parent| parent.namespace() == namespace).and_then(|parent| {
+        None => parent.filter(|parent| parent.namespace() == &**namespace).and_then(|parent| {
             let tls = parent.tls.clone()?;
             Some(HostTlsChoice { inherited: parent_key.map(|key| key.domain), ..tls })
         }),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use config::{MemberSetName, ObjectRef, Resource, ResourceId, SecretDigest};
+use config::{MemberSetName, Resource, ResourceId, SecretDigest};
 
-use crate::objects::SecretBytes;
+use crate::objects::{ObjectId, SecretBytes};
 use crate::outcome::{BackendRef, Delta, Draft, FleetConfig, FleetDelta, Members, Translation};
 use crate::table::Table;
 use crate::world::FleetName;
@@ -18,9 +18,9 @@ type Before<K, V> = BTreeMap<K, Option<V>>;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     fleets: BTreeMap<FleetName, FleetLedger>,
-    drafts: Table<ObjectRef, Arc<Draft>>,
+    drafts: Table<ObjectId, Arc<Draft>>,
     backends: Table<BackendRef, Members>,
-    drafts_before: Before<ObjectRef, Arc<Draft>>,
+    drafts_before: Before<ObjectId, Arc<Draft>>,
     backends_before: Before<BackendRef, Members>,
 }
 
@@ -95,7 +95,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn draft(&mut self, object: &ObjectRef, value: Option<Arc<Draft>>) {
+    pub(crate) fn draft(&mut self, object: &ObjectId, value: Option<Arc<Draft>>) {
         write(&mut self.drafts, &mut self.drafts_before, object, value);
     }
 

@@ -14,6 +14,7 @@ mod claims;
 mod class;
 mod emit;
 mod engine;
+pub mod few;
 mod gateway;
 mod host;
 mod ledger;
@@ -32,7 +33,7 @@ mod view;
 mod world;
 
 pub use engine::Engine;
-pub use objects::{DecodeError, NamespacedName, Object, SecretBytes};
+pub use objects::{DecodeError, NamespacedName, Object, ObjectId, SecretBytes};
 pub use outcome::{
     BackendRef, Condition, Delta, Draft, Finding, FleetConfig, FleetDelta, Members, Served, Severity, Translation,
     reasons,

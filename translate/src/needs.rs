@@ -1,11 +1,12 @@
 //! What is kept because something names it: pools with their sets, certificates with their keys, backends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use config::{CertificateName, PoolName, SecretDigest};
 
 use crate::certificate::CertificateState;
 use crate::emit;
+use crate::few::Map;
 use crate::ledger::Ledger;
 use crate::objects::NamespacedName;
 use crate::outcome::BackendRef;
@@ -15,7 +16,7 @@ use crate::table::Table;
 use crate::world::FleetName;
 
 /// How often each thing is named, by the object that it comes from.
-type Counts<K> = Table<NamespacedName, BTreeMap<K, usize>>;
+type Counts<K> = Table<NamespacedName, Map<K, usize>>;
 
 /// Counts who names what.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ pub(crate) struct Needs {
 
 fn count<K: Ord + Clone>(counts: &mut Counts<K>, stale: &mut BTreeSet<K>, of: &NamespacedName, key: K, more: bool) {
     let named = counts.or_default(of);
-    let number = named.entry(key.clone()).or_default();
+    let number = named.or_default(key.clone());
     *number = if more { *number + 1 } else { number.saturating_sub(1) };
     let (first, last) = (more && *number == 1, *number == 0);
     if last {
@@ -50,12 +51,12 @@ fn count<K: Ord + Clone>(counts: &mut Counts<K>, stale: &mut BTreeSet<K>, of: &N
     }
 }
 
-fn all<'a, K>(counts: &'a Counts<K>, of: &NamespacedName) -> impl Iterator<Item = &'a K> {
-    counts.get(of).into_iter().flat_map(BTreeMap::keys)
+fn all<'a, K: Ord>(counts: &'a Counts<K>, of: &NamespacedName) -> impl Iterator<Item = &'a K> {
+    counts.get(of).into_iter().flat_map(Map::keys)
 }
 
 fn is_named<K: Ord>(counts: &Counts<K>, of: &NamespacedName, key: &K) -> bool {
-    counts.get(of).is_some_and(|named| named.contains_key(key))
+    counts.get(of).is_some_and(|named| named.contains(key))
 }
 
 impl Needs {

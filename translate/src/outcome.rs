@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::{MemberSetName, ObjectRef, Resource, ResourceId, SecretDigest};
+use config::{MemberSetName, Resource, ResourceId, SecretDigest};
 
 use crate::FleetName;
-use crate::objects::SecretBytes;
+use crate::objects::{ObjectId, SecretBytes};
 
 /// The members of a set: `address:port`, IPv6 in brackets; sorted, each once.
 pub type Members = Arc<[Arc<str>]>;
@@ -17,7 +17,7 @@ pub struct Translation {
     /// The configuration of every fleet.
     pub fleets: BTreeMap<FleetName, FleetConfig>,
     /// What is to be said about objects that are ours. Objects that are none of our business have none.
-    pub drafts: BTreeMap<ObjectRef, Arc<Draft>>,
+    pub drafts: BTreeMap<ObjectId, Arc<Draft>>,
     /// Every Service port that an Ingress of ours refers to, with the addresses that may get traffic now.
     pub backends: BTreeMap<BackendRef, Members>,
 }
@@ -181,7 +181,7 @@ pub struct Delta {
     /// By fleet; only fleets of which something changed.
     pub fleets: BTreeMap<FleetName, FleetDelta>,
     /// New drafts; none for objects that are gone or no longer ours.
-    pub drafts: BTreeMap<ObjectRef, Option<Arc<Draft>>>,
+    pub drafts: BTreeMap<ObjectId, Option<Arc<Draft>>>,
     /// New addresses of backends; none for those that nothing refers to any more.
     pub backends: BTreeMap<BackendRef, Option<Members>>,
 }

@@ -35,17 +35,26 @@ const CLAIMABLE_BYTES: usize = 4 << 10;
 pub(crate) struct Output {
     /// The fleet that the resources are for.
     pub(crate) fleet: Option<FleetName>,
-    pub(crate) fragments: BTreeMap<ResourceId, Resource>,
-    /// The pools that the fragments name.
-    pub(crate) pools: BTreeSet<PoolName>,
-    /// Every Service port that was found, served or not.
-    pub(crate) backends: BTreeSet<BackendRef>,
+    /// In the order of their ids.
+    pub(crate) fragments: Box<[Resource]>,
+    /// The pools that the fragments name, sorted.
+    pub(crate) pools: Box<[PoolName]>,
+    /// Every Service port that was found, served or not, sorted.
+    pub(crate) backends: Box<[BackendRef]>,
     pub(crate) draft: Arc<Draft>,
+}
+
+impl Output {
+    /// A fragment by its id.
+    pub(crate) fn fragment(&self, id: &ResourceId) -> Option<&Resource> {
+        let at = self.fragments.binary_search_by(|resource| resource.id.cmp(id)).ok()?;
+        Some(&self.fragments[at])
+    }
 }
 
 /// The object that an Ingress is.
 pub(crate) fn reference(key: &NamespacedName) -> ObjectRef {
-    ObjectRef { kind: "Ingress".to_owned(), namespace: key.namespace.clone(), name: key.name.clone() }
+    ObjectRef { kind: "Ingress".to_owned(), namespace: key.namespace.to_string(), name: key.name.to_string() }
 }
 
 /// Works out an Ingress of ours.
@@ -70,7 +79,7 @@ pub(crate) fn output(view: &View<'_>, key: &NamespacedName) -> Option<Output> {
             let field = format!("metadata.annotations[{annotation}]");
             work.findings.push(Finding::warning(reasons::REJECTED, field, message));
         }
-        for (domain, claim) in &parsed.domains {
+        for (domain, claim) in parsed.domains.iter() {
             work.domain(&HostKey { fleet: fleet.clone(), domain: domain.clone() }, claim, settings);
         }
         work.findings.extend(parsed.policy.findings.iter().cloned());
@@ -107,7 +116,7 @@ impl Work<'_> {
 
     fn domain(&mut self, key: &HostKey, claim: &DomainClaim, settings: &FleetSettings) {
         let Some(host) = self.view.host(key) else { return };
-        if host.namespace() != self.parsed.key.namespace {
+        if host.namespace() != &*self.parsed.key.namespace {
             self.conflict(&key.domain, host, claim);
             return;
         }
@@ -141,10 +150,10 @@ impl Work<'_> {
         );
         if claim.weak {
             // Nobody asked for all hosts here, so nothing that was asked for is missing.
-            self.say(Finding::note(reasons::HOST_CONFLICT, claim.field.clone(), message));
+            self.say(Finding::note(reasons::HOST_CONFLICT, claim.field.to_string(), message));
         } else {
             self.lost = true;
-            self.say(Finding::warning(reasons::HOST_CONFLICT, claim.field.clone(), message));
+            self.say(Finding::warning(reasons::HOST_CONFLICT, claim.field.to_string(), message));
         }
     }
 
@@ -177,20 +186,20 @@ impl Work<'_> {
         let mut faulty = BTreeSet::new();
         for (i, one) in matches.iter_mut().enumerate() {
             let route = &claim.routes[i];
-            let field = format!("{}.path", route.field.trim_end_matches(".backend"));
+            let field = || format!("{}.path", route.field);
             if let Some(why) = &route.fault {
                 let message = format!(
                     "no request can match it: {}; what is below {:?} answers 503 where no other path claims it",
                     shorten(why),
                     shorten(&route.path)
                 );
-                self.say(Finding::warning(reasons::PATH_INVALID, field.clone(), message));
+                self.say(Finding::warning(reasons::PATH_INVALID, field(), message));
                 faulty.insert(i);
             }
             if let Err(why) = config::check_match(one) {
                 self.say(Finding::warning(
                     reasons::PATH_INVALID,
-                    field,
+                    field(),
                     format!("{}; what is below it answers 503", shorten(&why)),
                 ));
                 // The nearest path above it that can be claimed, with the same key.
@@ -241,7 +250,7 @@ impl Work<'_> {
             "too many or too long paths on this host, so all of them answer 503; use several Ingresses ({})",
             shorten(&why)
         );
-        self.say(Finding::warning(reasons::TOO_LARGE, claim.field.clone(), message.clone()));
+        self.say(Finding::warning(reasons::TOO_LARGE, claim.field.to_string(), message.clone()));
         let claims = claims.unwrap_or_else(|| {
             let claimant = self.parsed.claimant(claim);
             let everything = claim.routes.first().map(|route| {
@@ -301,7 +310,7 @@ impl Work<'_> {
         if winner.claimant.ingress == *own && winner.number == route.number {
             return true;
         }
-        let field = route.field.strip_suffix(".backend").unwrap_or(&route.field).to_owned();
+        let field = route.field.to_string();
         let what = match route.kind {
             crate::claims::PathKind::Exact => format!("exact path {:?}", shorten(&route.path)),
             crate::claims::PathKind::Prefix => format!("path {:?}", shorten(&route.path)),
@@ -325,36 +334,36 @@ impl Work<'_> {
     }
 
     fn backend(&mut self, route: &Route) -> Result<PoolName, Finding> {
-        let Some(backend) = &route.backend.service else {
+        let Some((name, wanted)) = &route.service else {
             let message = "a backend that is no Service is not supported; its paths answer 503";
-            return Err(Finding::warning(reasons::RESOURCE_BACKEND, format!("{}.resource", route.field), message));
+            return Err(Finding::warning(
+                reasons::RESOURCE_BACKEND,
+                format!("{}.resource", route.backend_field()),
+                message,
+            ));
         };
-        let name = NamespacedName::new(&self.parsed.key.namespace, &backend.name);
-        let field = format!("{}.service.name", route.field);
-        let Some(shape) = self.view.backend(&name) else {
+        let field = || format!("{}.service.name", route.backend_field());
+        let Some(shape) = self.view.backend(name) else {
             let message = format!("Service {name} does not exist; its paths answer 503");
-            return Err(Finding::warning(reasons::SERVICE_NOT_FOUND, field, message));
+            return Err(Finding::warning(reasons::SERVICE_NOT_FOUND, field(), message));
         };
-        let port_field = format!("{}.service.port", route.field);
-        let Some(found) = shape.find(&backend.port) else {
+        let port_field = || format!("{}.service.port", route.backend_field());
+        let Some(found) = shape.find(wanted) else {
             let ports: Vec<String> = shape.ports.iter().map(describe).collect();
-            let message = format!(
-                "Service {name} has no TCP port {} (it has: {}); its paths answer 503",
-                backend.port,
-                ports.join(", ")
-            );
-            return Err(Finding::warning(reasons::PORT_NOT_FOUND, port_field, message));
+            let message =
+                format!("Service {name} has no TCP port {wanted} (it has: {}); its paths answer 503", ports.join(", "));
+            return Err(Finding::warning(reasons::PORT_NOT_FOUND, port_field(), message));
         };
         if found.by_target {
             let message = format!(
-                "Service {name} has no port {}; port {} is used, because its target port is {}",
-                backend.port, found.port, backend.port
+                "Service {name} has no port {wanted}; port {} is used, because its target port is {wanted}",
+                found.port
             );
-            self.say(Finding::note(reasons::PORT_BY_TARGET, port_field.clone(), message));
+            self.say(Finding::note(reasons::PORT_BY_TARGET, port_field(), message));
         }
         self.backends.insert(BackendRef {
-            namespace: name.namespace.clone(),
-            service: name.name.clone(),
+            namespace: name.namespace.to_string(),
+            service: name.name.to_string(),
             port: found.port,
         });
         if let Some(external) = &shape.external
@@ -362,25 +371,26 @@ impl Work<'_> {
         {
             let message =
                 format!("Service {name} points to {external:?}, which is refused: {why}; its paths answer 503");
-            return Err(Finding::warning(reasons::EXTERNAL_NAME_REFUSED, field, message));
+            return Err(Finding::warning(reasons::EXTERNAL_NAME_REFUSED, field(), message));
         }
-        self.endpoints(&name, shape, found.port, &port_field);
-        Ok(PoolName { namespace: name.namespace, service: name.name, port: found.port, variant: String::new() })
+        self.endpoints(name, shape, found.port, port_field);
+        let (namespace, service) = (name.namespace.to_string(), name.name.to_string());
+        Ok(PoolName { namespace, service, port: found.port, variant: String::new() })
     }
 
-    fn endpoints(&mut self, name: &NamespacedName, shape: &Shape, port: u16, field: &str) {
+    fn endpoints(&mut self, name: &NamespacedName, shape: &Shape, port: u16, field: impl Fn() -> String) {
         if let Some(left_out) = shape.left_out.get(&port) {
             let listed: Vec<String> =
                 left_out.iter().take(3).map(|(address, why)| format!("{address} ({why})")).collect();
             let more = if left_out.len() > 3 { format!(" and {} more", left_out.len() - 3) } else { String::new() };
             let message = format!("endpoints of Service {name} are left out: {}{more}", listed.join(", "));
-            self.say(Finding::warning(reasons::ENDPOINT_REFUSED, field, message));
+            self.say(Finding::warning(reasons::ENDPOINT_REFUSED, field(), message));
         }
         if shape.mismatched.contains(&port) {
             let message = format!(
                 "no EndpointSlice of Service {name} has a TCP port with the name of its port {port}; it has no endpoints"
             );
-            self.say(Finding::warning(reasons::ENDPOINT_PORT_MISMATCH, field, message));
+            self.say(Finding::warning(reasons::ENDPOINT_PORT_MISMATCH, field(), message));
         }
     }
 
@@ -408,7 +418,13 @@ impl Work<'_> {
             resources: resources.collect(),
             findings: self.findings,
         };
-        Output { fleet, fragments: self.fragments, pools: self.pools, backends: self.backends, draft: Arc::new(draft) }
+        Output {
+            fleet,
+            fragments: self.fragments.into_values().collect(),
+            pools: self.pools.into_iter().collect(),
+            backends: self.backends.into_iter().collect(),
+            draft: Arc::new(draft),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::{CertificateName, PoolName};
 
 use crate::certificate::CertificateState;
-use crate::objects::NamespacedName;
+use crate::objects::{NamespacedName, ObjectId};
 use crate::outcome::{Draft, Members, Translation};
 use crate::stages::{Registration, Stages};
 use crate::view::{Unit, View};
@@ -44,7 +44,7 @@ pub fn translate(world: &World) -> Translation {
         if let Some(name) = &output.fleet
             && let Some(fleet) = translation.fleets.get_mut(name)
         {
-            fleet.resources.extend(output.fragments);
+            fleet.resources.extend(output.fragments.into_iter().map(|resource| (resource.id.clone(), resource)));
             pools.extend(output.pools.into_iter().map(|pool| (name.clone(), pool)));
         }
         for backend in output.backends {
@@ -52,10 +52,10 @@ pub fn translate(world: &World) -> Translation {
             translation.backends.insert(backend.clone(), members(&stages, &service, backend.port));
         }
         let draft: Arc<Draft> = output.draft;
-        translation.drafts.insert(output::reference(key), draft);
+        translation.drafts.insert(ObjectId::new("Ingress", key.clone()), draft);
     }
     for object in world.gateway_objects() {
-        translation.drafts.extend(gateway::draft(object).map(|draft| (object.reference(), draft)));
+        translation.drafts.extend(gateway::draft(object).map(|draft| (object.id(), draft)));
     }
     for (name, pool) in pools {
         let service = NamespacedName::new(&pool.namespace, &pool.service);

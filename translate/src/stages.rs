@@ -1,6 +1,6 @@
 //! What the units have made so far.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::backend::BackendState;
@@ -31,17 +31,18 @@ pub(crate) struct IngressStages {
     pub(crate) parsed: Option<Arc<Parsed>>,
     pub(crate) tls: Option<Arc<TlsChoices>>,
     pub(crate) output: Option<Arc<Output>>,
-    /// What it has in the indexes of claims.
-    pub(crate) registration: Registration,
-    /// What its units declare to read, as far as that is indexed: to parse, for certificates, for its output.
-    pub(crate) reads: [BTreeSet<Key>; 3],
+    /// What stands in the indexes of claims: all that [`Registration::new`] makes of these.
+    pub(crate) registered: Option<(Arc<Parsed>, Option<Arc<TlsChoices>>)>,
+    /// What its units declare to read, as far as that is indexed, sorted: to parse, for certificates, for its output.
+    pub(crate) reads: [Box<[Key]>; 3],
 }
 
 /// What an Ingress has in the indexes of claims.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Registration {
     pub(crate) hosts: BTreeMap<HostKey, (Claimant, Certificates)>,
-    pub(crate) slots: BTreeSet<(PathSlot, Contender)>,
+    /// Sorted, each once.
+    pub(crate) slots: Vec<(PathSlot, Contender)>,
 }
 
 impl Registration {
@@ -52,7 +53,10 @@ impl Registration {
             let certificates = choices.and_then(|choices| choices.certificates.get(&key.domain)).cloned();
             Some((key, (parsed.claimant(claim), certificates)))
         });
-        Registration { hosts: hosts.collect(), slots: parsed.slots().collect() }
+        let mut slots: Vec<_> = parsed.slots().collect();
+        slots.sort_unstable();
+        slots.dedup();
+        Registration { hosts: hosts.collect(), slots }
     }
 }
 

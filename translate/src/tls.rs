@@ -16,7 +16,7 @@ const CERTIFICATES_MAX: usize = 8;
 const SECRETS_MAX: usize = 256;
 
 /// What an Ingress brings.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsChoices {
     /// By host; only hosts with TLS. Empty: no usable certificate.
     pub(crate) certificates: BTreeMap<Domain, Vec<CertificateName>>,
@@ -39,7 +39,7 @@ pub(crate) fn choose(view: &View<'_>, key: &NamespacedName) -> Option<TlsChoices
         }
     }
     let mut certificates = BTreeMap::new();
-    for (domain, claim) in &parsed.domains {
+    for (domain, claim) in parsed.domains.iter() {
         if claim.wants_tls {
             certificates.insert(domain.clone(), search.host(domain));
         }
@@ -115,7 +115,7 @@ impl Search<'_> {
 }
 
 fn name(secret: &NamespacedName) -> CertificateName {
-    CertificateName { namespace: secret.namespace.clone(), name: secret.name.clone() }
+    CertificateName { namespace: secret.namespace.to_string(), name: secret.name.to_string() }
 }
 
 fn usable<'a>(view: &View<'a>, secret: &NamespacedName) -> Result<&'a Certificate, Finding> {

@@ -1,6 +1,5 @@
 //! What a unit of work may read. Every unit declares its keys beforehand; a test that reads another key panics.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::Domain;
@@ -24,7 +23,7 @@ pub(crate) enum Key {
     /// The object.
     Ingress(NamespacedName),
     /// The object.
-    Class(String),
+    Class(Box<str>),
     /// The IngressClass that is the default.
     DefaultClass,
     /// The object.
@@ -114,37 +113,37 @@ impl Unit {
         Unit::Host(!key.domain.is_wildcard(), key)
     }
 
-    /// Every key that the unit may read, worked out from its object and from what it asks for alone.
-    pub(crate) fn refs(&self, world: &World, stages: &Stages) -> BTreeSet<Key> {
-        let mut keys = BTreeSet::new();
+    /// Every key that the unit may read, worked out from its object and from what it asks for alone. Sorted, each once.
+    pub(crate) fn refs(&self, world: &World, stages: &Stages) -> Vec<Key> {
+        let mut keys = Vec::new();
         match self {
             Unit::Parse(key) => {
-                keys.insert(Key::Ingress(key.clone()));
+                keys.push(Key::Ingress(key.clone()));
                 if let Some(ingress) = world.ingress(key) {
-                    keys.insert(match class::choice(ingress) {
-                        ClassChoice::Named(name) => Key::Class(name.to_owned()),
+                    keys.push(match class::choice(ingress) {
+                        ClassChoice::Named(name) => Key::Class(name.into()),
                         ClassChoice::Default => Key::DefaultClass,
                     });
                 }
             }
             Unit::Backend(key) => {
-                keys.insert(Key::Service(key.clone()));
-                keys.insert(Key::Slices(key.clone()));
+                keys.push(Key::Service(key.clone()));
+                keys.push(Key::Slices(key.clone()));
             }
-            Unit::Certificate(key) => drop(keys.insert(Key::Secret(key.clone()))),
+            Unit::Certificate(key) => keys.push(Key::Secret(key.clone())),
             Unit::Tls(key) => {
-                keys.insert(Key::Parsed(key.clone()));
+                keys.push(Key::Parsed(key.clone()));
                 if let Some(parsed) = stages.parsed(key) {
                     keys.extend(parsed.secrets().map(Key::Certificate));
                 }
             }
             Unit::Host(_, key) => {
-                keys.insert(Key::Claims(key.clone()));
+                keys.push(Key::Claims(key.clone()));
                 keys.extend(key.parent().map(Key::Host));
             }
             Unit::Output(key) => {
-                keys.insert(Key::Parsed(key.clone()));
-                keys.insert(Key::Tls(key.clone()));
+                keys.push(Key::Parsed(key.clone()));
+                keys.push(Key::Tls(key.clone()));
                 if let Some(parsed) = stages.parsed(key) {
                     keys.extend(parsed.hosts().map(Key::Host));
                     keys.extend(parsed.slots().map(|(slot, _)| Key::Path(slot)));
@@ -152,6 +151,8 @@ impl Unit {
                 }
             }
         }
+        keys.sort_unstable();
+        keys.dedup();
         keys
     }
 }
@@ -160,7 +161,7 @@ impl Unit {
 pub(crate) struct View<'a> {
     world: &'a World,
     stages: &'a Stages,
-    declared: Option<(Unit, BTreeSet<Key>)>,
+    declared: Option<(Unit, Vec<Key>)>,
 }
 
 impl<'a> View<'a> {
@@ -187,7 +188,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn class(&self, name: &str) -> Option<&'a IngressClass> {
-        self.reads(|| Key::Class(name.to_owned()));
+        self.reads(|| Key::Class(name.into()));
         self.world.class(name)
     }
 

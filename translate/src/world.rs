@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use config::ObjectRef;
 
+use crate::few::Set;
 use crate::objects::{
-    ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, NamespacedName, Object, Secret, Service,
+    ConfigMap, EndpointSlice, Ingress, IngressClass, NameParts, Namespace, NamespacedName, Object, ObjectId, Secret,
+    Service,
 };
 use crate::table::Table;
 
@@ -19,17 +22,20 @@ pub const BUILTIN_CLASS: &str = "nginx";
 
 /// Names a fleet: the namespace and name of its ProxyFleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FleetName {
-    /// The namespace.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
+pub struct FleetName(NamespacedName);
 
 impl FleetName {
     /// Of these two.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> FleetName {
-        FleetName { namespace: namespace.into(), name: name.into() }
+    pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> FleetName {
+        FleetName(NamespacedName::new(namespace, name))
+    }
+}
+
+impl Deref for FleetName {
+    type Target = NameParts;
+
+    fn deref(&self) -> &NameParts {
+        &self.0
     }
 }
 
@@ -101,8 +107,8 @@ pub struct World {
     secrets: Objects,
     config_maps: Objects,
     namespaces: Objects,
-    gateway: Table<ObjectRef, Arc<Object>>,
-    slices_of: Table<NamespacedName, BTreeSet<NamespacedName>>,
+    gateway: Table<ObjectId, Arc<Object>>,
+    slices_of: Table<NamespacedName, Set<NamespacedName>>,
     default_classes: BTreeSet<String>,
 }
 
@@ -129,19 +135,19 @@ impl World {
         match change {
             Change::Settings(settings) => self.settings = Arc::new(settings.clone()),
             Change::Put(object) => {
-                self.unlink(&object.reference());
+                self.unlink(object.kind(), object.key());
                 self.link(object);
-                let key = object.key();
                 match self.table(object.kind()) {
-                    Some(table) => table.insert(key, Arc::clone(object)),
-                    None => self.gateway.insert(object.reference(), Arc::clone(object)),
+                    Some(table) => table.insert(object.key().clone(), Arc::clone(object)),
+                    None => self.gateway.insert(object.id(), Arc::clone(object)),
                 };
             }
             Change::Delete(reference) => {
-                self.unlink(reference);
-                match self.table(&reference.kind) {
-                    Some(table) => table.remove(&NamespacedName::new(&reference.namespace, &reference.name)),
-                    None => self.gateway.remove(reference),
+                let id = ObjectId::from(reference);
+                self.unlink(id.kind(), id.key());
+                match self.table(id.kind()) {
+                    Some(table) => table.remove(id.key()),
+                    None => self.gateway.remove(&id),
                 };
             }
         }
@@ -164,29 +170,27 @@ impl World {
         match object {
             Object::EndpointSlice(slice) => {
                 if let Some(service) = slice.service() {
-                    self.slices_of.or_default(&service).insert(object.key());
+                    self.slices_of.or_default(&service).insert(object.key().clone(), ());
                 }
             }
             Object::IngressClass(class) if is_default_class(class) => {
-                self.default_classes.insert(class.metadata.name.clone());
+                self.default_classes.insert(class.metadata.name().to_owned());
             }
             _ => {}
         }
     }
 
-    fn unlink(&mut self, reference: &ObjectRef) {
-        if reference.kind == "IngressClass" {
-            self.default_classes.remove(&reference.name);
+    fn unlink(&mut self, kind: &str, key: &NamespacedName) {
+        if kind == "IngressClass" {
+            self.default_classes.remove(&*key.name);
         }
-        if reference.kind == "EndpointSlice" {
-            let key = NamespacedName::new(&reference.namespace, &reference.name);
-            if let Some(service) = self.slice(&key).and_then(EndpointSlice::service)
-                && let Some(set) = self.slices_of.get_mut(&service)
-            {
-                set.remove(&key);
-                if set.is_empty() {
-                    self.slices_of.remove(&service);
-                }
+        if kind == "EndpointSlice"
+            && let Some(service) = self.slice(key).and_then(EndpointSlice::service)
+            && let Some(set) = self.slices_of.get_mut(&service)
+        {
+            set.remove(key);
+            if set.is_empty() {
+                self.slices_of.remove(&service);
             }
         }
     }
@@ -226,16 +230,21 @@ impl World {
 
     /// An object.
     pub fn get(&self, reference: &ObjectRef) -> Option<&Arc<Object>> {
-        let key = NamespacedName::new(&reference.namespace, &reference.name);
-        match reference.kind.as_str() {
-            "Ingress" => self.ingresses.get(&key),
-            "IngressClass" => self.classes.get(&key),
-            "Service" => self.services.get(&key),
-            "EndpointSlice" => self.slices.get(&key),
-            "Secret" => self.secrets.get(&key),
-            "ConfigMap" => self.config_maps.get(&key),
-            "Namespace" => self.namespaces.get(&key),
-            _ => self.gateway.get(reference),
+        self.object(&reference.into())
+    }
+
+    /// An object.
+    pub fn object(&self, id: &ObjectId) -> Option<&Arc<Object>> {
+        let key = id.key();
+        match id.kind() {
+            "Ingress" => self.ingresses.get(key),
+            "IngressClass" => self.classes.get(key),
+            "Service" => self.services.get(key),
+            "EndpointSlice" => self.slices.get(key),
+            "Secret" => self.secrets.get(key),
+            "ConfigMap" => self.config_maps.get(key),
+            "Namespace" => self.namespaces.get(key),
+            _ => self.gateway.get(id),
         }
     }
 
@@ -266,7 +275,7 @@ impl World {
     /// The default class. Of several the newest counts, then the smallest name (as the API server's admission does).
     pub(crate) fn default_class(&self) -> Option<&IngressClass> {
         let classes = self.default_classes.iter().filter_map(|name| self.class(name));
-        classes.min_by_key(|c| (std::cmp::Reverse(c.metadata.creation_timestamp), c.metadata.name.clone()))
+        classes.min_by_key(|c| (std::cmp::Reverse(c.metadata.creation_timestamp), c.metadata.key.clone()))
     }
 
     pub(crate) fn service(&self, key: &NamespacedName) -> Option<&Service> {
@@ -284,7 +293,7 @@ impl World {
     }
 
     pub(crate) fn slices_of(&self, service: &NamespacedName) -> impl Iterator<Item = &EndpointSlice> {
-        self.slices_of.get(service).into_iter().flatten().filter_map(|key| self.slice(key))
+        self.slices_of.get(service).into_iter().flat_map(Set::keys).filter_map(|key| self.slice(key))
     }
 
     pub(crate) fn secret(&self, key: &NamespacedName) -> Option<&Secret> {
@@ -312,5 +321,5 @@ impl World {
 }
 
 fn is_default_class(class: &IngressClass) -> bool {
-    class.metadata.annotations.get("ingressclass.kubernetes.io/is-default-class").is_some_and(|v| v == "true")
+    class.metadata.annotations.get("ingressclass.kubernetes.io/is-default-class") == Some("true")
 }

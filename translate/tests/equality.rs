@@ -81,7 +81,7 @@ proptest! {
             let ours: Vec<_> = whole.drafts.iter().filter(|(_, draft)| draft.fleets.contains(fleet)).map(|(r, _)| r).collect();
             for object in world.iter() {
                 let keep = match object.as_ref() {
-                    Object::Ingress(_) => ours.contains(&&object.reference()),
+                    Object::Ingress(_) => ours.contains(&&object.id()),
                     _ => true,
                 };
                 if keep {

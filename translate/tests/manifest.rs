@@ -134,7 +134,7 @@ fn values(folder: &Folder) -> Vec<(String, String)> {
         Object::ConfigMap(map) => map.data.get("value").cloned().unwrap_or_default(),
         _ => String::new(),
     };
-    folder.objects().map(|object| (object.metadata().name.clone(), value(object))).collect()
+    folder.objects().map(|object| (object.metadata().name().to_owned(), value(object))).collect()
 }
 
 fn pairs(wanted: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -130,7 +130,7 @@ fn a_path_too_long_to_travel_is_claimed_from_above_and_answers_503() {
     let State::Live(config::Body::Fragment(body)) = loaded.state else { panic!("{:?}", loaded.state) };
     assert_eq!(body.actions[1].action, config::Action::Respond(503));
     assert!(matches!(body.actions[0].action, config::Action::Forward(_)));
-    let draft = translation.drafts.iter().find(|(object, _)| object.name == "big").unwrap().1;
+    let draft = translation.drafts.iter().find(|(object, _)| &*object.key().name == "big").unwrap().1;
     assert_eq!(draft.findings[0].reason, "PathInvalid");
     assert!(draft.findings[0].message.len() < 600);
 }
@@ -144,7 +144,7 @@ fn an_ingress_with_too_many_paths_is_withheld_and_claims_its_host() {
     let State::Withheld(reason) = &loaded.state else { panic!("one too many is live") };
     assert_eq!(reason.code, "TooLarge");
     assert_eq!(loaded.claims.unwrap().matches[0].path, config::PathMatch::Prefix("/".to_owned()));
-    let draft = translation.drafts.iter().find(|(object, _)| object.name == "big").unwrap().1;
+    let draft = translation.drafts.iter().find(|(object, _)| &*object.key().name == "big").unwrap().1;
     assert!(draft.findings.iter().any(|finding| finding.reason == "TooLarge"));
 }
 
@@ -164,7 +164,7 @@ fn an_ingress_full_of_faults_costs_what_it_is_long() {
         "spec": {"ingressClassName": "nginx", "rules": rules, "tls": tls},
     }))]);
     let translation = engine.translation();
-    let draft = translation.drafts.iter().find(|(object, _)| object.name == "bad").unwrap().1;
+    let draft = translation.drafts.iter().find(|(object, _)| &*object.key().name == "bad").unwrap().1;
     assert!(draft.findings.len() < 250, "{}", draft.findings.len());
     assert!(draft.findings.iter().any(|finding| finding.reason == "MoreFindings"));
     assert!(draft.findings.iter().any(|finding| finding.reason == "SecretMissing"));
@@ -182,7 +182,7 @@ fn rules_without_host_do_not_multiply_without_bound() {
         "spec": {"ingressClassName": "nginx", "rules": [{"http": {"paths": paths}}], "tls": [{"hosts": hosts}]},
     }))]);
     let translation = engine.translation();
-    let draft = translation.drafts.iter().find(|(object, _)| object.name == "bad").unwrap().1;
+    let draft = translation.drafts.iter().find(|(object, _)| &*object.key().name == "bad").unwrap().1;
     assert_eq!(draft.findings[0].reason, "TooLarge");
     assert_eq!(draft.findings[0].field, "spec.tls[0].hosts[10]");
 }

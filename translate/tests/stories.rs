@@ -121,7 +121,7 @@ fn summary(translation: &Translation) -> Map<String, Value> {
     let (mut members, mut pools) = (Map::new(), Map::new());
     for (fleet_name, fleet) in &translation.fleets {
         let place = |domain: &config::Domain| {
-            if fleet_name.namespace == "scalws" { domain.to_string() } else { format!("{fleet_name} {domain}") }
+            if &*fleet_name.namespace == "scalws" { domain.to_string() } else { format!("{fleet_name} {domain}") }
         };
         for resource in fleet.resources.values() {
             let loaded = config::load(resource.id.clone(), &resource.bytes).unwrap();

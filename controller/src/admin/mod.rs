@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 
 use crate::hub::Hub;
 use crate::pipeline::{Debug, Scan, Stopped, WorkerHandle};
+use crate::report::Stream;
 
 pub use wait::{WaitAnswer, WaitRequest};
 
@@ -139,8 +140,8 @@ impl Api {
             }
             "/v1/status" if get => {
                 let hub = Arc::clone(&self.hub);
-                match tokio::task::spawn_blocking(move || hub.status()).await {
-                    Ok(document) => json(StatusCode::OK, &document),
+                match tokio::task::spawn_blocking(move || json(StatusCode::OK, &Stream(&hub))).await {
+                    Ok(answer) => answer,
                     Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the status cannot be made\n"),
                 }
             }

@@ -11,13 +11,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use config::{ObjectRef, ResourceId};
-use journal::Digest;
 use journal::mutants::{self, Mutant};
+use journal::{Digest, Key};
 use push::fleet::{Fleet, FleetChange, Published};
 use push::grpc::SharedFleet;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use translate::{Change, Delta, FleetName};
+use translate::{Change, Delta, FleetName, ObjectId};
 
 use crate::metrics::Metrics;
 use crate::pipeline::{Target, condemned, convert};
@@ -130,7 +130,7 @@ impl Hub {
     }
 
     /// Notes what comes into force, and what could not.
-    pub fn changed(&self, changes: &[Change], faults: &[ObjectRef]) {
+    pub fn changed(&self, changes: &[Change], faults: &[ObjectId]) {
         self.metrics.changes(changes.len());
         self.tell(|report| report.changed(changes, faults));
     }
@@ -164,8 +164,7 @@ impl Hub {
     }
 
     fn step(&self, fleet: &SharedFleet, mut change: FleetChange) -> Step {
-        let puts = change.puts.iter().map(|item| item.key.to_string());
-        let touched = puts.chain(change.removes.iter().map(ToString::to_string)).collect();
+        let touched = change.puts.iter().map(|item| &item.key).chain(&change.removes).cloned().collect();
         let (published, condemned) = fleet.with(|fleet| {
             condemned::withhold_in(&mut change, fleet);
             // As long as nothing ever stopped a proxy, the bodies need not be read for it.
@@ -225,12 +224,15 @@ impl Hub {
         self.read(|report| report.objects_by_kind().values().sum())
     }
 
+    /// The generation that brought the present bytes of a resource.
+    pub(crate) fn generation_of(&self, name: &FleetName, id: &ResourceId) -> Option<u64> {
+        self.fleets.get(name)?.with(|fleet| fleet.generation_of(&convert::key(id)))
+    }
+
     /// The status document. It is put together in parts, so that no publication waits for the whole of it: each object
     /// is told as it was when its part was looked at.
     pub fn status(&self) -> StatusDocument {
-        let generation_of = |name: &FleetName, id: &ResourceId| {
-            self.fleets.get(name)?.with(|fleet| fleet.generation_of(&convert::key(id)))
-        };
+        let generation_of = |name: &FleetName, id: &ResourceId| self.generation_of(name, id);
         let mut document = self.read(Report::document);
         let mut after = None;
         loop {
@@ -285,17 +287,19 @@ impl Hub {
 struct Step {
     at_us: u64,
     published: Published,
-    touched: Vec<String>,
+    touched: Vec<Key>,
     condemned: BTreeMap<String, BTreeSet<ObjectRef>>,
 }
 
-fn note(report: &mut Report, name: &FleetName, step: Step, objects: BTreeSet<ObjectRef>) {
+fn note(report: &mut Report, name: &FleetName, step: Step, objects: BTreeSet<ObjectId>) {
     let Step { at_us, published, touched, condemned } = step;
     if !published.missing_secrets.is_empty() {
         tracing::error!(fleet = %name, secrets = ?published.missing_secrets, "resources name secrets that nobody gave");
     }
     let fleet = report.fleet_mut(name);
-    touched.iter().for_each(|resource| drop(fleet.condemned.remove(resource)));
+    if !fleet.condemned.is_empty() {
+        touched.iter().for_each(|resource| drop(fleet.condemned.remove(&resource.to_string())));
+    }
     fleet.condemned.extend(condemned);
     let FleetReport { condemned, stopped, .. } = fleet;
     stopped.retain(|resource, _| condemned.contains_key(resource));

@@ -1,8 +1,8 @@
 //! The one place where what the translation gives becomes what the push takes.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use config::{Resource, ResourceId, SecretDigest};
+use config::{Kind, Resource, ResourceId, SecretDigest};
 use journal::mutants::{self, Mutant};
 use journal::{Digest, Key};
 use push::Secret;
@@ -10,9 +10,12 @@ use push::fleet::{FleetChange, Item};
 use push::identity::FleetId;
 use translate::{FleetDelta, FleetName};
 
-/// The key of a resource as it travels.
+/// The key of a resource as it travels. It shares its texts: there are keys by the hundred thousand, and a few kinds.
 pub fn key(id: &ResourceId) -> Key {
-    Key::new(id.kind.as_str(), id.name.as_str())
+    static KINDS: LazyLock<[(Kind, Arc<str>); 6]> =
+        LazyLock::new(|| Kind::ALL.map(|kind| (kind, kind.as_str().into())));
+    let kind = KINDS.iter().find(|(kind, _)| *kind == id.kind).map(|(_, text)| Arc::clone(text));
+    Key { kind: kind.unwrap_or_else(|| id.kind.as_str().into()), name: id.name.shared() }
 }
 
 /// A fleet as the translation names it.

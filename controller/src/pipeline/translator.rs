@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use config::ObjectRef;
-use translate::{Change, Delta, Engine, Object, Settings, World};
+use translate::{Change, Delta, Engine, Object, ObjectId, Settings, World};
 
 /// What changes led to.
 #[derive(Debug, Default)]
@@ -15,7 +14,7 @@ pub struct Outcome {
     /// The changes that came into force.
     pub applied: Vec<Change>,
     /// Objects whose change the engine could not take. The version before stays in force, if there is one.
-    pub faults: Vec<ObjectRef>,
+    pub faults: Vec<ObjectId>,
 }
 
 /// An engine that survives itself.
@@ -27,11 +26,14 @@ pub struct Translator {
     pub(super) poison: Option<&'static str>,
 }
 
+/// Objects as they were; none: not there.
+type Before = BTreeMap<ObjectId, Option<Arc<Object>>>;
+
 /// The object that a change is about; none for settings.
-pub fn subject(change: &Change) -> Option<ObjectRef> {
+pub fn subject(change: &Change) -> Option<ObjectId> {
     match change {
-        Change::Put(object) => Some(object.reference()),
-        Change::Delete(reference) => Some(reference.clone()),
+        Change::Put(object) => Some(object.id()),
+        Change::Delete(reference) => Some(reference.into()),
         Change::Settings(_) => None,
     }
 }
@@ -58,7 +60,7 @@ impl Translator {
             return Outcome { deltas: vec![delta], applied: changes, faults: Vec::new() };
         }
         tracing::error!(changes = changes.len(), "the translation failed; taking the changes one by one");
-        self.rebuild(&before);
+        self.rebuild(before.as_ref());
         let mut outcome = Outcome::default();
         for change in changes {
             let before = self.before(std::slice::from_ref(&change));
@@ -67,26 +69,33 @@ impl Translator {
                 outcome.applied.push(change);
                 continue;
             }
-            self.rebuild(&before);
+            self.rebuild(before.as_ref());
             if let Some(reference) = subject(&change) {
                 tracing::error!(object = %reference, "the translation fails on this change; it is left out");
                 outcome.faults.push(reference);
             }
         }
+        if outcome.deltas.is_empty() {
+            outcome.deltas.extend(self.attempt(Vec::new()));
+        }
         outcome
     }
 
-    /// What the objects of these changes are now.
-    fn before(&self, changes: &[Change]) -> BTreeMap<ObjectRef, Option<Arc<Object>>> {
+    /// What the objects of these changes are now. None: there is nothing at all yet.
+    fn before(&self, changes: &[Change]) -> Option<Before> {
         let world = self.engine.world();
-        changes
+        if world.is_empty() {
+            return None;
+        }
+        let before = changes
             .iter()
             .filter_map(subject)
-            .map(|reference| {
-                let object = world.get(&reference).cloned();
-                (reference, object)
+            .map(|id| {
+                let object = world.object(&id).cloned();
+                (id, object)
             })
-            .collect()
+            .collect();
+        Some(before)
     }
 
     fn attempt(&mut self, changes: Vec<Change>) -> Option<Delta> {
@@ -96,21 +105,23 @@ impl Translator {
         // After a panic the engine is thrown away, so nothing half-done is seen.
         catch_unwind(AssertUnwindSafe(|| {
             #[cfg(test)]
-            assert!(!changes.iter().filter_map(subject).any(|o| Some(o.name.as_str()) == poison), "poison");
+            assert!(!changes.iter().filter_map(subject).any(|o| Some(&*o.key().name) == poison), "poison");
             engine.apply(changes)
         }))
         .ok()
     }
 
     /// A new engine over the world as it was before the changes that failed. It comes to the same translation as the old
-    /// one did, since a translation depends on its world only; so its first delta says nothing new.
-    fn rebuild(&mut self, before: &BTreeMap<ObjectRef, Option<Arc<Object>>>) {
+    /// one did, since a translation depends on its world only; so its first delta says nothing new. Over nothing it waits
+    /// for the first change: what a fleet has without any object was maybe never told.
+    fn rebuild(&mut self, before: Option<&Before>) {
         let world = self.engine.world();
-        let untouched = world.iter().filter(|object| !before.contains_key(&object.reference()));
-        let objects = untouched.chain(before.values().flatten()).map(|object| Change::Put(Arc::clone(object)));
-        let objects: Vec<Change> = objects.collect();
         let mut engine = Engine::new(world.settings().clone());
-        engine.apply(objects);
+        if let Some(before) = before {
+            let untouched = world.iter().filter(|object| !before.contains_key(&object.id()));
+            let objects = untouched.chain(before.values().flatten());
+            engine.apply(objects.map(|object| Change::Put(Arc::clone(object))).collect());
+        }
         self.engine = engine;
     }
 }
@@ -134,6 +145,19 @@ mod tests {
             }] } }] },
         });
         Change::Put(Arc::new(Object::from_value(value).unwrap()))
+    }
+
+    #[test]
+    fn a_first_world_that_breaks_the_engine_still_brings_what_every_fleet_has() {
+        for changes in [vec![map("bad")], vec![map("bad"), ingress("a", "a.example")]] {
+            let mut translator = Translator::new(Settings::local(80, 443));
+            translator.poison = Some("bad");
+            let outcome = translator.apply(changes);
+            let mut seen = Translation::default();
+            outcome.deltas.iter().for_each(|delta| seen.apply(delta));
+            assert_eq!(outcome.faults.len(), 1);
+            assert_eq!(seen, translate::translate(translator.world()), "its listeners among it");
+        }
     }
 
     #[test]

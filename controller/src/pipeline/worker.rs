@@ -271,7 +271,7 @@ impl Worker {
                 let metadata = object.metadata();
                 json!({
                     "ref": object.reference().to_string(),
-                    "uid": metadata.uid,
+                    "uid": &*metadata.uid,
                     "creationTimestamp": Some(metadata.creation_timestamp).filter(|created| *created != NO_TIME),
                     "generation": metadata.generation,
                 })

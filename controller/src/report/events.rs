@@ -1,9 +1,8 @@
 //! The events of an object: its findings, those of its files, and the verdicts of agents, each said once.
 
-use config::ObjectRef;
 use journal::admin::codes;
 use serde::Serialize;
-use translate::{Served, Severity};
+use translate::{ObjectId, Served, Severity};
 
 use super::Report;
 
@@ -39,7 +38,7 @@ const REJECTED: &str = translate::reasons::REJECTED;
 
 impl Report {
     /// All events of an object, each once.
-    pub fn events(&self, object: &ObjectRef) -> Vec<Event> {
+    pub fn events(&self, object: &ObjectId) -> Vec<Event> {
         let mut events = Vec::new();
         let draft = self.drafts.get(object);
         for finding in draft.iter().flat_map(|draft| &draft.findings) {
@@ -71,12 +70,12 @@ impl Report {
     }
 
     /// What is wrong with the manifests of an object. Without a version in force nothing of it is served.
-    fn file_events(&self, object: &ObjectRef) -> Vec<Event> {
+    fn file_events(&self, object: &ObjectId) -> Vec<Event> {
         let in_force = self.in_force.contains(object);
         let files = self.files_about.get(object).into_iter().flatten();
         files
             .flat_map(|path| self.files.get(path).into_iter().flatten().map(move |finding| (path, finding)))
-            .filter(|(_, finding)| finding.object.as_ref() == Some(object))
+            .filter(|(_, finding)| finding.object.as_ref().is_some_and(|about| ObjectId::from(about) == *object))
             .map(|(path, finding)| {
                 let reason = if in_force { finding.reason } else { REJECTED };
                 let stays = if in_force { "; the last good version stays in force" } else { "" };
@@ -88,7 +87,7 @@ impl Report {
     }
 
     /// Verdicts of agents against resources of an object. Faults of the environment blame no object.
-    pub(super) fn not_live(&self, object: &ObjectRef) -> Vec<Event> {
+    pub(super) fn not_live(&self, object: &ObjectId) -> Vec<Event> {
         let mut events = Vec::new();
         let Some(draft) = self.drafts.get(object) else { return events };
         if draft.served == Served::Refused {
@@ -98,6 +97,9 @@ impl Report {
         let warning = |reason: &str, message| Event { kind: EventType::Warning, reason: reason.to_owned(), message };
         for (fleet, id) in &draft.resources {
             let Some(fleet) = self.fleets.get(fleet) else { continue };
+            if fleet.condemned.is_empty() && fleet.agents.values().all(|agent| agent.not_live.is_empty()) {
+                continue;
+            }
             let resource = id.to_string();
             if fleet.condemned.contains_key(&resource) {
                 let whose = fleet.stopped.get(&resource).map(|agent| format!(" ({agent})")).unwrap_or_default();

@@ -7,17 +7,20 @@ mod agents;
 mod events;
 mod objects;
 mod status;
+mod stream;
 pub mod writer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use config::ObjectRef;
-use translate::{BackendRef, Change, Delta, Draft, FleetName, Members};
+use config::{Kind, Name, ObjectRef, ResourceId};
+use translate::few::Set;
+use translate::{BackendRef, Change, Delta, Draft, FleetName, Members, ObjectId};
 
 pub use agents::{Agent, AgentNews, Refusal};
 pub use events::{Event, EventType};
 pub use status::StatusDocument;
+pub use stream::Stream;
 
 use crate::watch::directory::{FileFinding, shown};
 
@@ -45,29 +48,36 @@ pub struct FleetReport {
     waiting: BTreeMap<u64, Waiting>,
 }
 
+impl FleetReport {
+    /// Whether a resource killed a proxy and is claims only.
+    fn is_condemned(&self, id: &ResourceId) -> bool {
+        // Mostly none is, and then its name need not be written out.
+        !self.condemned.is_empty() && self.condemned.contains_key(&id.to_string())
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct Waiting {
     published_at_us: u64,
-    objects: BTreeSet<ObjectRef>,
+    objects: BTreeSet<ObjectId>,
 }
 
 /// Everything that is known.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    drafts: BTreeMap<ObjectRef, Arc<Draft>>,
+    drafts: BTreeMap<ObjectId, Arc<Draft>>,
     /// Objects in force, of all kinds.
-    in_force: BTreeSet<ObjectRef>,
+    in_force: BTreeSet<ObjectId>,
     objects_by_kind: BTreeMap<String, usize>,
     /// Objects whose last change the translation could not take.
-    faults: BTreeSet<ObjectRef>,
+    faults: BTreeSet<ObjectId>,
     backends: BTreeMap<BackendRef, Members>,
     /// Findings of files, by the path relative to the folder.
     files: BTreeMap<String, Vec<FileFinding>>,
     /// Files with a finding about an object.
-    files_about: BTreeMap<ObjectRef, BTreeSet<String>>,
-    /// For each resource, the objects that need it.
-    /// Shared: a set has places for eleven, and mostly holds one.
-    users: BTreeMap<(FleetName, String), BTreeSet<Arc<ObjectRef>>>,
+    files_about: BTreeMap<ObjectId, BTreeSet<String>>,
+    /// For each resource, the objects that need it. Only looked up.
+    users: HashMap<(FleetName, ResourceId), Set<ObjectId>>,
     fleets: BTreeMap<FleetName, FleetReport>,
     held: Option<String>,
     /// Raised by everything above.
@@ -120,21 +130,18 @@ impl Report {
     }
 
     /// Notes what came into force, and of which objects the translation could not take the change.
-    pub fn changed(&mut self, changes: &[Change], faults: &[ObjectRef]) {
+    pub fn changed(&mut self, changes: &[Change], faults: &[ObjectId]) {
         for change in changes {
-            if let Some(reference) = crate::pipeline::subject(change) {
-                self.faults.remove(&reference);
+            let Some(id) = crate::pipeline::subject(change) else { continue };
+            self.faults.remove(&id);
+            if !self.objects_by_kind.contains_key(id.kind()) {
+                self.objects_by_kind.insert(id.kind().to_owned(), 0);
             }
-            let (reference, there) = match change {
-                Change::Put(object) => (object.reference(), true),
-                Change::Delete(reference) => (reference.clone(), false),
-                Change::Settings(_) => continue,
-            };
-            let count = self.objects_by_kind.entry(reference.kind.clone()).or_default();
-            if there {
-                *count += usize::from(self.in_force.insert(reference));
+            let Some(count) = self.objects_by_kind.get_mut(id.kind()) else { continue };
+            if matches!(change, Change::Put(_)) {
+                *count += usize::from(self.in_force.insert(id));
             } else {
-                *count -= usize::from(self.in_force.remove(&reference));
+                *count -= usize::from(self.in_force.remove(&id));
             }
             self.revision += 1;
         }
@@ -169,19 +176,22 @@ impl Report {
         }
     }
 
-    fn relink(&mut self, reference: &ObjectRef, old: Option<&Draft>, new: Option<&Draft>) {
-        for (fleet, id) in old.iter().flat_map(|draft| &draft.resources) {
-            let key = (fleet.clone(), id.to_string());
-            if let Some(users) = self.users.get_mut(&key) {
-                users.remove(reference);
+    fn relink(&mut self, object: &ObjectId, old: Option<&Draft>, new: Option<&Draft>) {
+        if let (Some(old), Some(new)) = (old, new)
+            && old.resources == new.resources
+        {
+            return;
+        }
+        for key in old.iter().flat_map(|draft| &draft.resources) {
+            if let Some(users) = self.users.get_mut(key) {
+                users.remove(object);
                 if users.is_empty() {
-                    self.users.remove(&key);
+                    self.users.remove(key);
                 }
             }
         }
-        let shared = Arc::new(reference.clone());
-        for (fleet, id) in new.iter().flat_map(|draft| &draft.resources) {
-            self.users.entry((fleet.clone(), id.to_string())).or_default().insert(Arc::clone(&shared));
+        for key in new.iter().flat_map(|draft| &draft.resources) {
+            self.users.entry(key.clone()).or_default().insert(object.clone(), ());
         }
     }
 
@@ -194,10 +204,11 @@ impl Report {
                 continue;
             }
             for object in old.iter().filter_map(|f| f.object.as_ref()) {
-                if let Some(paths) = self.files_about.get_mut(object) {
+                let object = ObjectId::from(object);
+                if let Some(paths) = self.files_about.get_mut(&object) {
                     paths.remove(&path);
                     if paths.is_empty() {
-                        self.files_about.remove(object);
+                        self.files_about.remove(&object);
                     }
                 }
             }
@@ -207,7 +218,7 @@ impl Report {
                     tracing::warn!(file = %path, document, line, reason, "{message}");
                 }
                 if let Some(object) = &finding.object {
-                    self.files_about.entry(object.clone()).or_default().insert(path.clone());
+                    self.files_about.entry(object.into()).or_default().insert(path.clone());
                 }
             }
             if findings.is_empty() {
@@ -232,7 +243,7 @@ impl Report {
         name: &FleetName,
         published: &push::fleet::Published,
         now_us: u64,
-        objects: BTreeSet<ObjectRef>,
+        objects: BTreeSet<ObjectId>,
     ) {
         let fleet = self.fleet_mut(name);
         let grew = published.version > fleet.version;
@@ -252,21 +263,24 @@ impl Report {
     }
 
     /// The objects that need a resource (`kind/name`) of a fleet.
-    pub fn users_of(&self, fleet: &FleetName, resource: &str) -> BTreeSet<ObjectRef> {
-        self.users
-            .get(&(fleet.clone(), resource.to_owned()))
-            .into_iter()
-            .flatten()
-            .map(|user| ObjectRef::clone(user))
-            .collect()
+    pub fn users_of(&self, fleet: &FleetName, resource: &str) -> BTreeSet<ObjectId> {
+        let id = resource.split_once('/').and_then(|(kind, name)| {
+            let kind: Kind = kind.parse().ok()?;
+            Some(ResourceId { kind, name: Name::from_wire(name) })
+        });
+        id.into_iter().flat_map(|id| self.users(fleet, &id)).cloned().collect()
+    }
+
+    fn users<'a>(&'a self, fleet: &FleetName, resource: &ResourceId) -> impl Iterator<Item = &'a ObjectId> + use<'a> {
+        self.users.get(&(fleet.clone(), resource.clone())).into_iter().flat_map(Set::keys)
     }
 
     /// Objects that a change of these resources changes.
     pub fn objects_of<'a>(
         &self,
         fleet: &FleetName,
-        resources: impl IntoIterator<Item = &'a config::ResourceId>,
-    ) -> BTreeSet<ObjectRef> {
-        resources.into_iter().flat_map(|id| self.users_of(fleet, &id.to_string())).collect()
+        resources: impl IntoIterator<Item = &'a ResourceId>,
+    ) -> BTreeSet<ObjectId> {
+        resources.into_iter().flat_map(|id| self.users(fleet, id)).cloned().collect()
     }
 }

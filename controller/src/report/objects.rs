@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use config::ObjectRef;
-use translate::{Draft, FleetName, Served, Severity};
+use translate::{Draft, FleetName, ObjectId, Served, Severity};
 
 use super::{FleetReport, Report};
 
@@ -13,7 +12,7 @@ pub(super) const TALK: usize = 20;
 pub(super) const GENERATIONS: usize = 1024;
 
 /// Says that an object's draft changed, when what its owner would see did.
-pub(super) fn log_draft(reference: &ObjectRef, old: Option<&Draft>, new: Option<&Draft>) {
+pub(super) fn log_draft(reference: &ObjectId, old: Option<&Draft>, new: Option<&Draft>) {
     let said = |draft: Option<&Draft>| {
         draft.map(|d| {
             (d.served, d.findings.iter().filter(|f| f.severity == Severity::Warning).cloned().collect::<Vec<_>>())
@@ -38,7 +37,7 @@ pub(super) fn log_draft(reference: &ObjectRef, old: Option<&Draft>, new: Option<
 impl FleetReport {
     /// Takes out the generations that every connected agent has, with the objects they changed and when they were
     /// published.
-    fn landed(&mut self) -> Option<(u64, u64, BTreeSet<ObjectRef>)> {
+    fn landed(&mut self) -> Option<(u64, u64, BTreeSet<ObjectId>)> {
         let epoch = self.version.epoch;
         let (lowest, _) = self.standing.first_key_value()?;
         let lowest = lowest.filter(|v| v.epoch == epoch).map_or(0, |v| v.generation);

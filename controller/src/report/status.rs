@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use config::ObjectRef;
 use serde::Serialize;
-use translate::{BackendRef, Draft, FleetName, Served};
+use translate::{BackendRef, Draft, FleetName, ObjectId, Served};
 
 use super::{Event, Report};
 use crate::watch::directory::FileFinding;
@@ -199,18 +198,18 @@ impl Report {
     /// bytes of a resource.
     pub fn objects_after(
         &self,
-        after: Option<&ObjectRef>,
+        after: Option<&ObjectId>,
         count: usize,
         generation_of: &dyn Fn(&FleetName, &config::ResourceId) -> Option<u64>,
-    ) -> Vec<(ObjectRef, ObjectStatus)> {
+    ) -> Vec<(ObjectId, ObjectStatus)> {
         let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let listed = self.in_force.range::<ObjectRef, _>(range);
-        let listed = listed.filter(|object| super::LISTED_KINDS.contains(&object.kind.as_str()));
-        let drafts = self.drafts.range::<ObjectRef, _>(range).map(|(object, _)| object);
-        let files = self.files_about.range::<ObjectRef, _>(range).map(|(object, _)| object);
-        let faults = self.faults.range::<ObjectRef, _>(range);
+        let listed = self.in_force.range::<ObjectId, _>(range);
+        let listed = listed.filter(|object| super::LISTED_KINDS.contains(&object.kind()));
+        let drafts = self.drafts.range::<ObjectId, _>(range).map(|(object, _)| object);
+        let files = self.files_about.range::<ObjectId, _>(range).map(|(object, _)| object);
+        let faults = self.faults.range::<ObjectId, _>(range);
         // The first of all are among the first of each.
-        let mut next: BTreeSet<&ObjectRef> = drafts.take(count).collect();
+        let mut next: BTreeSet<&ObjectId> = drafts.take(count).collect();
         next.extend(listed.take(count));
         next.extend(files.take(count));
         next.extend(faults.take(count));
@@ -235,7 +234,7 @@ impl Report {
 
     fn object_status(
         &self,
-        reference: &ObjectRef,
+        reference: &ObjectId,
         generation_of: &dyn Fn(&FleetName, &config::ResourceId) -> Option<u64>,
     ) -> ObjectStatus {
         let draft = self.drafts.get(reference);
@@ -267,7 +266,7 @@ impl Report {
     /// What is left of an object without its resources that killed a proxy.
     fn left_of(&self, draft: &Draft) -> Served {
         let dead = |(fleet, id): &&(FleetName, config::ResourceId)| {
-            self.fleets.get(fleet).is_some_and(|fleet| fleet.condemned.contains_key(&id.to_string()))
+            self.fleets.get(fleet).is_some_and(|fleet| fleet.is_condemned(id))
         };
         if !draft.resources.iter().any(|resource| dead(&resource)) {
             return Served::Full;
@@ -286,16 +285,14 @@ impl Report {
             let Some(fleet) = self.fleets.get(name) else { continue };
             let resources: Vec<_> = draft.resources.iter().filter(|(fleet, _)| fleet == name).collect();
             let needed = resources.iter().filter_map(|(fleet, id)| generation_of(fleet, id)).max().unwrap_or(0);
-            let listed: Vec<String> = resources.iter().map(|(_, id)| id.to_string()).collect();
             // They run it as what was sent, and requests get 503 all the same.
-            let withheld = listed.iter().any(|resource| fleet.condemned.contains_key(resource));
+            let withheld = resources.iter().any(|(_, id)| fleet.is_condemned(id));
             for (agent_name, agent) in fleet.agents.iter().filter(|(_, agent)| agent.connected) {
                 let applied = agent.applied.filter(|v| v.epoch == fleet.version.epoch).map_or(0, |v| v.generation);
                 liveness.of += 1;
-                if applied >= needed
-                    && !withheld
-                    && !listed.iter().any(|resource| agent.not_live.contains_key(resource))
-                {
+                // The names are written out only where something is wrong, which is mostly nowhere.
+                let is_not_live = || resources.iter().any(|(_, id)| agent.not_live.contains_key(&id.to_string()));
+                if applied >= needed && !withheld && (agent.not_live.is_empty() || !is_not_live()) {
                     liveness.live += 1;
                 } else {
                     liveness.lagging.push(agent_name.clone());

@@ -4,10 +4,9 @@
 //! none at all, until somebody confirms it or `--allow-empty` was given. Removals that were seen to happen pass.
 
 use journal::mutants::{self, Mutant};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use config::ObjectRef;
-use translate::Change;
+use translate::{Change, ObjectId};
 
 use crate::pipeline::subject;
 
@@ -42,12 +41,12 @@ pub struct Gate {
     before: Before,
     open: bool,
     /// The objects that passed.
-    known: BTreeSet<ObjectRef>,
+    known: HashSet<ObjectId>,
     held: Option<Held>,
     /// Objects that a list showed to be gone and that are still in force.
-    removals: BTreeSet<ObjectRef>,
+    removals: BTreeSet<ObjectId>,
     /// Before the gate is open: the first world.
-    first: BTreeMap<ObjectRef, Change>,
+    first: BTreeMap<ObjectId, Change>,
 }
 
 impl Gate {
@@ -57,7 +56,7 @@ impl Gate {
             allow_empty,
             before,
             open: false,
-            known: BTreeSet::new(),
+            known: HashSet::new(),
             held: None,
             removals: BTreeSet::new(),
             first: BTreeMap::new(),
@@ -149,20 +148,19 @@ impl Gate {
     }
 
     fn first_list(&mut self, now_ms: u64, changes: Vec<Change>, objects: usize, missing: bool) -> Vec<Change> {
-        let references = |first: &BTreeMap<ObjectRef, Change>| first.keys().cloned().collect::<BTreeSet<_>>();
-        let before = references(&self.first);
+        // Only what is held is compared with what was there when it was.
+        let before = self.held.as_ref().map(|_| self.first.keys().cloned().collect::<BTreeSet<_>>());
         self.gather(changes);
+        let same_objects = before.is_some_and(|before| before.iter().eq(self.first.keys()));
         let of = if mutants::active(Mutant::HandoverForgetsWhatWasThere) { 0 } else { self.before.objects };
         let empty = objects == 0 && of > 0 && !self.allow_empty;
         let shrinks = of >= GUARDED_FROM && objects * 2 < of;
-        let equal_later = self
-            .held
-            .as_ref()
-            .is_some_and(|held| before == references(&self.first) && now_ms >= held.since_ms + EQUAL_LIST_AFTER_MS);
+        let equal_later =
+            self.held.as_ref().is_some_and(|held| same_objects && now_ms >= held.since_ms + EQUAL_LIST_AFTER_MS);
         if !empty && (!shrinks || equal_later) {
             return self.open_up();
         }
-        let same = self.held.as_ref().is_some_and(|held| held.empty == empty) && before == references(&self.first);
+        let same = self.held.as_ref().is_some_and(|held| held.empty == empty) && same_objects;
         let since_ms = self.held.as_ref().filter(|_| same).map_or(now_ms, |held| held.since_ms);
         self.held = Some(Held { since_ms, empty, missing, of });
         Vec::new()
@@ -228,7 +226,7 @@ impl Gate {
         self.held = None;
         for reference in std::mem::take(&mut self.removals) {
             self.known.remove(&reference);
-            passed.push(Change::Delete(reference));
+            passed.push(Change::Delete(reference.reference()));
         }
         passed
     }
@@ -252,7 +250,7 @@ mod tests {
     }
 
     fn delete(number: usize) -> Change {
-        Change::Delete(subject(&put(number)).unwrap())
+        Change::Delete(subject(&put(number)).unwrap().reference())
     }
 
     fn deletes(numbers: std::ops::Range<usize>) -> Vec<Change> {

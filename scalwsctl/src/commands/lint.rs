@@ -89,11 +89,11 @@ fn examine(folder: &mut Folder, loopback: bool) -> Report {
         world.apply(&Change::Put(Arc::clone(object)));
     }
     let drafts = translate(&world).drafts;
-    let mut objects: Vec<ObjectStatus> = drafts.iter().map(|(reference, draft)| status_of(reference, draft)).collect();
-    let strangers = world.iter().map(|object| object.reference());
-    let strangers = strangers.filter(|reference| reference.kind == "Ingress" && !drafts.contains_key(reference));
-    objects.extend(strangers.map(|reference| ObjectStatus {
-        reference: reference.to_string(),
+    let mut objects: Vec<ObjectStatus> = drafts.iter().map(|(id, draft)| status_of(&id.reference(), draft)).collect();
+    let strangers = world.iter().map(|object| object.id());
+    let strangers = strangers.filter(|id| id.kind() == "Ingress" && !drafts.contains_key(id));
+    objects.extend(strangers.map(|id| ObjectStatus {
+        reference: id.to_string(),
         served: NOT_OURS.to_owned(),
         ..ObjectStatus::default()
     }));

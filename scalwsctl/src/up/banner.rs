@@ -147,7 +147,7 @@ fn shell(word: &str) -> String {
 }
 
 fn rows_of(ingress: &Ingress) -> Vec<Row> {
-    let name = ingress.metadata.key().to_string();
+    let name = ingress.metadata.key.to_string();
     let secured: Vec<&str> = ingress.spec.tls.iter().flat_map(|tls| &tls.hosts).map(String::as_str).collect();
     let row = |host: &str, path: &str, backend: &Backend| Row {
         ingress: clean(&name),
@@ -176,7 +176,7 @@ fn covers(pattern: &str, host: &str) -> bool {
 
 fn backend_of(ingress: &Ingress, backend: &Backend) -> String {
     match &backend.service {
-        Some(service) => format!("{}/{}:{}", ingress.metadata.namespace, service.name, service.port),
+        Some(service) => format!("{}/{}:{}", ingress.metadata.namespace(), service.name, service.port),
         None => "(no Service)".to_owned(),
     }
 }

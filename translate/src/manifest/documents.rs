@@ -32,12 +32,12 @@ pub enum Outcome {
         /// Its kind.
         kind: String,
         /// The object, when it is of a kind that people expect to be served: it is not.
-        expected: Option<ObjectRef>,
+        expected: Option<Box<ObjectRef>>,
     },
     /// What an API server would refuse.
     Refused {
         /// The object, when so much could be read.
-        object: Option<ObjectRef>,
+        object: Option<Box<ObjectRef>>,
         /// Why, and the way out. Nothing of the values of a Secret is in it.
         message: String,
     },
@@ -133,7 +133,7 @@ fn place_in_file(error: ManifestError, first_line: usize) -> ManifestError {
 }
 
 fn decode(value: Value) -> Outcome {
-    let object = reference(&value);
+    let object = reference(&value).map(Box::new);
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     match Object::from_value(value) {
         Ok(object) => Outcome::Object(Arc::new(object)),

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use config::ObjectRef;
 
-use super::{Document, Outcome, Unreadable, shown};
-use crate::objects::Object;
+use super::{Document, FilePath, Outcome, Unreadable, shown};
+use crate::few::{Map, Set};
+use crate::objects::{Object, ObjectId};
 use crate::world::Change;
 
 /// So many findings of one file are told; of more, only how many there are.
@@ -58,17 +59,17 @@ pub enum Content {
 #[derive(Debug, Default)]
 struct FileState {
     content: Vec<Document>,
-    unreadable: Option<Unreadable>,
+    unreadable: Option<Box<Unreadable>>,
     findings: Vec<FileFinding>,
     /// The objects it holds.
-    holds: BTreeSet<ObjectRef>,
+    holds: Set<ObjectId>,
     /// The objects it names while another file holds them.
-    contends: BTreeSet<ObjectRef>,
+    contends: Set<ObjectId>,
 }
 
 #[derive(Debug)]
 struct Held {
-    file: PathBuf,
+    file: FilePath,
     object: Arc<Object>,
 }
 
@@ -77,11 +78,11 @@ struct Held {
 struct Claims {
     findings: Vec<FileFinding>,
     /// The document in which each object was first seen.
-    seen: BTreeMap<ObjectRef, usize>,
+    seen: BTreeMap<ObjectId, usize>,
     /// The objects that the file gets, and where they stand among its documents.
-    wins: BTreeMap<ObjectRef, usize>,
+    wins: Map<ObjectId, usize>,
     /// Objects whose last good version stays, if this file held one.
-    kept: BTreeSet<ObjectRef>,
+    kept: BTreeSet<ObjectId>,
     /// A document did not say which object it is: whatever the file held before may be meant.
     keep_all: bool,
 }
@@ -94,19 +95,20 @@ struct Claims {
 /// their paths.
 #[derive(Debug, Default)]
 pub struct Folder {
-    files: BTreeMap<PathBuf, FileState>,
+    files: BTreeMap<FilePath, FileState>,
     /// Files that are no longer there; their objects stay until [`Folder::sweep`], or until another file names them.
-    gone: BTreeSet<PathBuf>,
-    objects: BTreeMap<ObjectRef, Held>,
+    gone: BTreeSet<FilePath>,
+    objects: BTreeMap<ObjectId, Held>,
     /// Files that name an object which another file holds.
-    contenders: BTreeMap<ObjectRef, BTreeSet<PathBuf>>,
+    contenders: BTreeMap<ObjectId, BTreeSet<FilePath>>,
     /// Objects that changed since [`Folder::take_changes`], with what they were before.
-    touched: BTreeMap<ObjectRef, Option<Arc<Object>>>,
-    dirty_findings: BTreeSet<PathBuf>,
+    touched: BTreeMap<ObjectId, Option<Arc<Object>>>,
+    /// Files and folders that have findings or had some.
+    dirty_findings: BTreeSet<FilePath>,
     /// Folders that could not be listed.
     unreadable: BTreeMap<PathBuf, Unreadable>,
     /// Files that name an object which got another holder, or none.
-    waiting: BTreeSet<PathBuf>,
+    waiting: BTreeSet<FilePath>,
 }
 
 impl Folder {
@@ -117,71 +119,75 @@ impl Folder {
             self.mark_gone(&path);
         }
         for (path, content) in files {
-            self.update(&path, content);
+            self.update(path.as_path(), content);
         }
         self.sweep(|_| true);
     }
 
     /// Takes in what was read of a file.
-    pub fn update(&mut self, path: &Path, content: Content) {
-        self.gone.remove(path);
-        let state = self.files.entry(path.to_owned()).or_default();
+    pub fn update(&mut self, path: impl Into<FilePath>, content: Content) {
+        let path = path.into();
+        self.gone.remove(&path);
+        let state = self.files.entry(path.clone()).or_default();
         match content {
-            Content::Documents(documents) => {
+            Content::Documents(mut documents) => {
+                documents.shrink_to_fit();
                 state.content = documents;
                 state.unreadable = None;
             }
-            Content::Unreadable(why) => state.unreadable = Some(why),
+            Content::Unreadable(why) => state.unreadable = Some(Box::new(why)),
         }
-        self.evaluate(path);
+        self.evaluate(&path);
         self.evaluate_waiting();
     }
 
     /// Notes which folders cannot be listed now.
     pub fn unreadable_folders(&mut self, folders: BTreeMap<PathBuf, Unreadable>) {
-        self.dirty_findings.extend(self.unreadable.keys().cloned());
-        self.dirty_findings.extend(folders.keys().cloned());
+        let folders_told = self.unreadable.keys().chain(folders.keys());
+        self.dirty_findings.extend(folders_told.map(|folder| FilePath::from(folder.as_path())));
         self.unreadable = folders;
     }
 
     /// The files that a look at everything did not find. What is below a folder that cannot be listed is not lost.
-    pub fn lost(&self, is_there: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    pub fn lost(&self, is_there: impl Fn(&Path) -> bool) -> Vec<FilePath> {
         let hidden = |path: &Path| self.unreadable.keys().any(|folder| path.starts_with(folder));
         self.files.keys().filter(|path| !is_there(path) && !hidden(path)).cloned().collect()
     }
 
     /// Notes that a file is not there any more.
-    pub fn mark_gone(&mut self, path: &Path) {
-        if self.files.contains_key(path) {
-            self.gone.insert(path.to_owned());
+    pub fn mark_gone(&mut self, path: &FilePath) {
+        if let Some((path, _)) = self.files.get_key_value(path) {
+            self.gone.insert(path.clone());
         }
     }
 
     /// The files that are marked as gone and not swept yet.
-    pub fn gone(&self) -> &BTreeSet<PathBuf> {
+    pub fn gone(&self) -> &BTreeSet<FilePath> {
         &self.gone
     }
 
     /// Lets go of the objects of the gone files for which `which` holds.
     pub fn sweep(&mut self, which: impl Fn(&Path) -> bool) {
-        let (swept, kept) = std::mem::take(&mut self.gone).into_iter().partition(|path| which(path));
+        let (swept, kept): (BTreeSet<FilePath>, _) =
+            std::mem::take(&mut self.gone).into_iter().partition(|path| which(path));
         self.gone = kept;
-        let swept: BTreeSet<PathBuf> = swept;
         for path in swept {
             self.forget_contender(&path);
             let Some(state) = self.files.remove(&path) else { continue };
-            self.dirty_findings.insert(path);
-            for object in state.holds {
-                self.release(&object);
+            if !state.findings.is_empty() {
+                self.dirty_findings.insert(path);
+            }
+            for object in state.holds.keys() {
+                self.release(object);
             }
         }
         self.evaluate_waiting();
     }
 
     /// All files below a folder.
-    pub fn files_below(&self, folder: &Path) -> Vec<PathBuf> {
+    pub fn files_below(&self, folder: &Path) -> Vec<FilePath> {
         self.files
-            .range(folder.to_owned()..)
+            .range(FilePath::from(folder)..)
             .map(|(path, _)| path)
             .take_while(|path| path.starts_with(folder))
             .cloned()
@@ -229,7 +235,7 @@ impl Folder {
             match (before, self.objects.get(&reference)) {
                 (Some(before), Some(held)) if before == held.object => {}
                 (_, Some(held)) => changes.push(Change::Put(held.object.clone())),
-                (Some(_), None) => changes.push(Change::Delete(reference)),
+                (Some(_), None) => changes.push(Change::Delete(reference.reference())),
                 (None, None) => {}
             }
         }
@@ -242,14 +248,14 @@ impl Folder {
             .into_iter()
             .map(|path| {
                 let mut findings = self.files.get(&path).map(|state| state.findings.clone()).unwrap_or_default();
-                let unlisted = self.unreadable.get(&path);
+                let unlisted = self.unreadable.get(&*path);
                 findings.extend(unlisted.map(|why| FileFinding::whole(UNREADABLE, why.to_string())));
-                (path, findings)
+                (path.to_path_buf(), findings)
             })
             .collect()
     }
 
-    fn touch(&mut self, reference: &ObjectRef) {
+    fn touch(&mut self, reference: &ObjectId) {
         if !self.touched.contains_key(reference) {
             let before = self.objects.get(reference).map(|held| held.object.clone());
             self.touched.insert(reference.clone(), before);
@@ -257,12 +263,13 @@ impl Folder {
     }
 
     /// Works out what a file holds now.
-    fn evaluate(&mut self, path: &Path) {
+    fn evaluate(&mut self, path: &FilePath) {
         self.forget_contender(path);
         let Some(state) = self.files.get_mut(path) else { return };
-        self.dirty_findings.insert(path.to_owned());
+        let had_findings = !state.findings.is_empty();
         if let Some(why) = &state.unreadable {
             state.findings = vec![FileFinding::whole(UNREADABLE, why.to_string())];
+            self.dirty_findings.insert(path.clone());
             return;
         }
         let before = std::mem::take(&mut state.holds);
@@ -277,7 +284,7 @@ impl Folder {
             let message = format!("{more} more findings in this file; mend those that are named first");
             claims.findings.push(FileFinding::whole(INVALID, message));
         }
-        for (reference, position) in &claims.wins {
+        for (reference, position) in claims.wins.iter() {
             // Of an object that is there twice, the last good version stays; without one, the first counts.
             if claims.kept.contains(reference) && before.contains(reference) {
                 continue;
@@ -286,17 +293,20 @@ impl Folder {
                 self.hold(path, reference.clone(), object.clone());
             }
         }
-        let mut holds: BTreeSet<ObjectRef> = claims.wins.into_keys().collect();
+        let mut holds: Set<ObjectId> = claims.wins.keys().map(|reference| (reference.clone(), ())).collect();
         let mut released = Vec::new();
-        for reference in before {
-            if holds.contains(&reference) {
+        for reference in before.keys() {
+            if holds.contains(reference) {
                 continue;
             }
-            if claims.keep_all || claims.kept.contains(&reference) {
-                holds.insert(reference);
+            if claims.keep_all || claims.kept.contains(reference) {
+                holds.insert(reference.clone(), ());
             } else {
-                released.push(reference);
+                released.push(reference.clone());
             }
+        }
+        if had_findings || !claims.findings.is_empty() {
+            self.dirty_findings.insert(path.clone());
         }
         if let Some(state) = self.files.get_mut(path) {
             state.content = content;
@@ -309,7 +319,7 @@ impl Folder {
     }
 
     /// Decides about one document of a file.
-    fn claim(&mut self, path: &Path, position: usize, document: &Document, claims: &mut Claims) {
+    fn claim(&mut self, path: &FilePath, position: usize, document: &Document, claims: &mut Claims) {
         let finding = |object: Option<ObjectRef>, reason, message| FileFinding {
             document: document.number,
             line: document.line,
@@ -321,36 +331,36 @@ impl Folder {
             Outcome::Ignored { expected, kind } => {
                 if let Some(object) = expected {
                     let message = format!("{kind} is not built yet: nothing of this object is served");
-                    claims.findings.push(finding(Some(object.clone()), NOT_BUILT, message));
+                    claims.findings.push(finding(Some(ObjectRef::clone(object)), NOT_BUILT, message));
                 }
                 return;
             }
             Outcome::Refused { object, message } => {
-                claims.findings.push(finding(object.clone(), INVALID, message.clone()));
+                claims.findings.push(finding(object.as_deref().cloned(), INVALID, message.clone()));
                 match object {
-                    Some(object) => claims.kept.insert(object.clone()),
-                    None => std::mem::replace(&mut claims.keep_all, true),
-                };
+                    Some(object) => claims.kept.extend([ObjectId::from(&**object)]),
+                    None => claims.keep_all = true,
+                }
                 return;
             }
             Outcome::Object(object) => object,
         };
-        let reference = object.reference();
+        let reference = object.id();
         if let Some(first) = claims.seen.get(&reference) {
             let message = format!("{reference} is already in document {first} of this file; remove one of the two");
-            claims.findings.push(finding(Some(reference.clone()), DUPLICATE, message));
+            claims.findings.push(finding(Some(reference.reference()), DUPLICATE, message));
             claims.kept.insert(reference);
             return;
         }
         claims.seen.insert(reference.clone(), document.number);
         match self.objects.get(&reference) {
-            Some(held) if held.file != path && !self.gone.contains(&held.file) => {
+            Some(held) if held.file != *path && !self.gone.contains(&held.file) => {
                 let file = shown(&held.file);
                 let message = format!("{reference} is already in the file {file}; remove one of the two");
-                claims.findings.push(finding(Some(reference.clone()), DUPLICATE, message));
-                self.contenders.entry(reference.clone()).or_default().insert(path.to_owned());
+                claims.findings.push(finding(Some(reference.reference()), DUPLICATE, message));
+                self.contenders.entry(reference.clone()).or_default().insert(path.clone());
                 if let Some(state) = self.files.get_mut(path) {
-                    state.contends.insert(reference);
+                    state.contends.insert(reference, ());
                 }
             }
             _ => {
@@ -359,11 +369,11 @@ impl Folder {
         }
     }
 
-    fn hold(&mut self, path: &Path, reference: ObjectRef, object: Arc<Object>) {
+    fn hold(&mut self, path: &FilePath, reference: ObjectId, object: Arc<Object>) {
         self.touch(&reference);
-        let held = Held { file: path.to_owned(), object };
+        let held = Held { file: path.clone(), object };
         if let Some(old) = self.objects.insert(reference.clone(), held)
-            && old.file != path
+            && old.file != *path
             && let Some(state) = self.files.get_mut(&old.file)
         {
             state.holds.remove(&reference);
@@ -372,14 +382,14 @@ impl Folder {
     }
 
     /// Lets go of an object; the first other file that names it takes over when those that wait have their turn.
-    fn release(&mut self, reference: &ObjectRef) {
+    fn release(&mut self, reference: &ObjectId) {
         self.touch(reference);
         self.objects.remove(reference);
         self.wait(reference);
     }
 
     /// An object has another holder, or none: what those say that name it too is not true any more.
-    fn wait(&mut self, reference: &ObjectRef) {
+    fn wait(&mut self, reference: &ObjectId) {
         self.waiting.extend(self.contenders.get(reference).into_iter().flatten().cloned());
     }
 
@@ -392,13 +402,13 @@ impl Folder {
         }
     }
 
-    fn forget_contender(&mut self, path: &Path) {
+    fn forget_contender(&mut self, path: &FilePath) {
         let Some(state) = self.files.get_mut(path) else { return };
-        for reference in std::mem::take(&mut state.contends) {
-            if let Some(paths) = self.contenders.get_mut(&reference) {
+        for reference in std::mem::take(&mut state.contends).keys() {
+            if let Some(paths) = self.contenders.get_mut(reference) {
                 paths.remove(path);
                 if paths.is_empty() {
-                    self.contenders.remove(&reference);
+                    self.contenders.remove(reference);
                 }
             }
         }

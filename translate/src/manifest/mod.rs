@@ -5,11 +5,13 @@
 
 mod documents;
 mod folder;
+mod path;
 mod rules;
 mod yaml;
 
 pub use documents::{Document, FAULT, Outcome, documents};
 pub use folder::{Content, FileFinding, Folder, UNREADABLE};
+pub use path::FilePath;
 pub use rules::{Entry, Unreadable, entry, fits, is_hidden, is_manifest, leads_inside, shown};
 
 /// The longest file that is read, in bytes. An API server takes 1.5 MiB per object; a file may hold several.

@@ -41,10 +41,10 @@ pub(super) fn metadata(kind: &str, namespaced: bool, name: &NamespacedName) -> R
     };
     if !right {
         let why = "must be a name of lower-case letters, digits, '-' and '.' (RFC 1123)";
-        return fault("metadata.name", &name.name, why);
+        return fault("metadata.name", &*name.name, why);
     }
     if namespaced && !is_label(&name.namespace) {
-        return fault("metadata.namespace", &name.namespace, "must be a label of lower-case letters, digits and '-'");
+        return fault("metadata.namespace", &*name.namespace, "must be a label of lower-case letters, digits and '-'");
     }
     Ok(())
 }

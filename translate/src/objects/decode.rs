@@ -1,6 +1,7 @@
 //! From JSON to an object, refusing what an API server would have refused.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
 use serde::de::DeserializeOwned;
@@ -57,6 +58,12 @@ const KINDS: [Known; 16] = [
     ("ReferenceGrant", GATEWAY_VERSIONS, true),
     ("BackendTLSPolicy", GATEWAY_VERSIONS, true),
 ];
+
+/// The text of a kind. That of a kind that is read is there once.
+pub(super) fn shared_kind(name: &str) -> Arc<str> {
+    static TEXTS: LazyLock<[Arc<str>; KINDS.len()]> = LazyLock::new(|| KINDS.map(|(kind, _, _)| kind.into()));
+    TEXTS.iter().find(|kind| ***kind == *name).map_or_else(|| name.into(), Arc::clone)
+}
 
 /// What is read of the Gateway API has the same form in all of them.
 const GATEWAY_VERSIONS: &[&str] = &[
@@ -154,7 +161,7 @@ fn prepare_metadata(value: &mut Value, namespaced: bool) -> NamespacedName {
             metadata.insert("namespace".to_owned(), Value::String(namespace.clone()));
         }
     }
-    NamespacedName { namespace, name }
+    NamespacedName::new(namespace, name)
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {

@@ -23,7 +23,7 @@ pub struct IngressSpec {
     pub ingress_class_name: Option<String>,
     /// For requests that no rule matches.
     #[serde(default)]
-    pub default_backend: Option<Backend>,
+    pub default_backend: Option<Box<Backend>>,
     /// Certificates.
     #[serde(default, deserialize_with = "or_default")]
     pub tls: Vec<IngressTls>,

@@ -2,22 +2,48 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 
 /// Namespace and name. The namespace is empty for cluster-scoped kinds.
+///
+/// All copies share one text: an object is named in dozens of places.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NamespacedName(Arc<NameParts>);
+
+/// The parts of a [`NamespacedName`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NamespacedName {
+pub struct NameParts {
     /// The namespace.
-    pub namespace: String,
+    pub namespace: Box<str>,
     /// The name.
-    pub name: String,
+    pub name: Box<str>,
 }
 
 impl NamespacedName {
     /// Of these two.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> NamespacedName {
-        NamespacedName { namespace: namespace.into(), name: name.into() }
+    pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> NamespacedName {
+        NamespacedName::of(namespace.as_ref().into(), name.as_ref().into())
+    }
+
+    fn of(namespace: Box<str>, name: Box<str>) -> NamespacedName {
+        NamespacedName(Arc::new(NameParts { namespace, name }))
+    }
+}
+
+impl Deref for NamespacedName {
+    type Target = NameParts;
+
+    fn deref(&self) -> &NameParts {
+        &self.0
+    }
+}
+
+impl fmt::Debug for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
     }
 }
 
@@ -36,36 +62,88 @@ fn no_time() -> i64 {
 
 /// What every object carries (`metadata`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "Written")]
 pub struct ObjectMeta {
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// The namespace; empty for cluster-scoped kinds.
-    #[serde(default, deserialize_with = "or_default")]
-    pub namespace: String,
+    /// Namespace and name.
+    pub key: NamespacedName,
     /// The UID; empty without an API server.
-    #[serde(default, deserialize_with = "or_default")]
-    pub uid: String,
+    pub uid: Box<str>,
     /// When it was created, in seconds since 1970. Objects without a time ([`NO_TIME`]) are equally old, and younger than all
     /// others: an API server gives a new object the time at which it came.
-    #[serde(default = "no_time", deserialize_with = "timestamp")]
     pub creation_timestamp: i64,
     /// The generation of its spec; 0 without an API server.
-    #[serde(default, deserialize_with = "or_default")]
     pub generation: i64,
     /// Labels.
-    #[serde(default, deserialize_with = "or_default")]
-    pub labels: BTreeMap<String, String>,
+    pub labels: Texts,
     /// Annotations.
+    pub annotations: Texts,
+}
+
+/// Metadata as they are written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    #[serde(default)]
+    name: Box<str>,
     #[serde(default, deserialize_with = "or_default")]
-    pub annotations: BTreeMap<String, String>,
+    namespace: Box<str>,
+    #[serde(default, deserialize_with = "or_default")]
+    uid: Box<str>,
+    #[serde(default = "no_time", deserialize_with = "timestamp")]
+    creation_timestamp: i64,
+    #[serde(default, deserialize_with = "or_default")]
+    generation: i64,
+    #[serde(default, deserialize_with = "or_default")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "or_default")]
+    annotations: BTreeMap<String, String>,
+}
+
+impl From<Written> for ObjectMeta {
+    fn from(written: Written) -> ObjectMeta {
+        ObjectMeta {
+            key: NamespacedName::of(written.namespace, written.name),
+            uid: written.uid,
+            creation_timestamp: written.creation_timestamp,
+            generation: written.generation,
+            labels: written.labels.into(),
+            annotations: written.annotations.into(),
+        }
+    }
 }
 
 impl ObjectMeta {
-    /// Namespace and name.
-    pub fn key(&self) -> NamespacedName {
-        NamespacedName { namespace: self.namespace.clone(), name: self.name.clone() }
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.key.name
+    }
+
+    /// The namespace; empty for cluster-scoped kinds.
+    pub fn namespace(&self) -> &str {
+        &self.key.namespace
+    }
+}
+
+/// Texts by name, as labels and annotations are: few, and looked up rarely.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Texts(Box<[(Box<str>, Box<str>)]>);
+
+impl Texts {
+    /// The text of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        Some(&self.0[at].1)
+    }
+
+    /// All names and texts, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, text)| (&**name, &**text))
+    }
+}
+
+impl From<BTreeMap<String, String>> for Texts {
+    fn from(texts: BTreeMap<String, String>) -> Texts {
+        Texts(texts.into_iter().map(|(name, text)| (name.into_boxed_str(), text.into_boxed_str())).collect())
     }
 }
 

@@ -8,6 +8,7 @@ mod meta;
 mod secret;
 mod service;
 
+use std::fmt;
 use std::sync::Arc;
 
 use config::ObjectRef;
@@ -18,7 +19,7 @@ pub use ingress::{
     Backend, ClassParameters, HttpPath, HttpRule, Ingress, IngressClass, IngressClassSpec, IngressSpec, IngressTls,
     PortRef, ResourceBackend, Rule, ServiceBackend,
 };
-pub use meta::{NO_TIME, NamespacedName, ObjectMeta};
+pub use meta::{NO_TIME, NameParts, NamespacedName, ObjectMeta, Texts};
 pub use secret::{ConfigMap, Namespace, Secret, SecretBytes};
 pub use service::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IntOrString, Service, ServicePort,
@@ -86,13 +87,65 @@ impl Object {
 
     /// Kind, namespace and name.
     pub fn reference(&self) -> ObjectRef {
-        let meta = self.metadata();
-        ObjectRef { kind: self.kind().to_owned(), namespace: meta.namespace.clone(), name: meta.name.clone() }
+        self.id().reference()
+    }
+
+    /// Kind, namespace and name, as everything that keeps many of them does: without a copy of any text.
+    pub fn id(&self) -> ObjectId {
+        ObjectId::new(self.kind(), self.key().clone())
     }
 
     /// Namespace and name.
-    pub fn key(&self) -> NamespacedName {
-        self.metadata().key()
+    pub fn key(&self) -> &NamespacedName {
+        &self.metadata().key
+    }
+}
+
+/// Which object, for whoever keeps many of them: copies share all texts. Its order is that of [`ObjectRef`].
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    kind: Arc<str>,
+    key: NamespacedName,
+}
+
+impl ObjectId {
+    /// Of a kind, as in the manifest, and a name.
+    pub fn new(kind: &str, key: NamespacedName) -> ObjectId {
+        ObjectId { kind: decode::shared_kind(kind), key }
+    }
+
+    /// Its kind as in the manifest.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Its namespace and name.
+    pub fn key(&self) -> &NamespacedName {
+        &self.key
+    }
+
+    /// The same in texts of its own.
+    pub fn reference(&self) -> ObjectRef {
+        let (namespace, name) = (self.key.namespace.to_string(), self.key.name.to_string());
+        ObjectRef { kind: self.kind.to_string(), namespace, name }
+    }
+}
+
+impl From<&ObjectRef> for ObjectId {
+    fn from(reference: &ObjectRef) -> ObjectId {
+        ObjectId::new(&reference.kind, NamespacedName::new(&reference.namespace, &reference.name))
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.key)
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
     }
 }
 

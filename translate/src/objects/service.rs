@@ -104,7 +104,7 @@ impl EndpointSlice {
     /// The Service that it belongs to, if it says so.
     pub fn service(&self) -> Option<NamespacedName> {
         let name = self.metadata.labels.get(SERVICE_NAME_LABEL)?;
-        Some(NamespacedName::new(&self.metadata.namespace, name))
+        Some(NamespacedName::new(self.metadata.namespace(), name))
     }
 }
 

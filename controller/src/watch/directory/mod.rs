@@ -6,14 +6,16 @@
 mod inotify;
 mod scan;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use translate::Change;
-use translate::manifest::{Content, Folder, UNREADABLE, documents, is_manifest};
+use translate::manifest::{Content, FilePath, Folder, UNREADABLE, documents, is_manifest};
 pub use translate::manifest::{FileFinding, shown};
 
 use inotify::{Signal, Watcher};
@@ -68,7 +70,7 @@ pub struct Directory {
     root: PathBuf,
     watcher: Option<Watcher>,
     held: Folder,
-    seen: BTreeMap<PathBuf, Seen>,
+    seen: HashMap<FilePath, Seen>,
     settling: Option<Settling>,
     missing: bool,
     next_look: Option<Instant>,
@@ -94,7 +96,7 @@ impl Directory {
             root: root.to_owned(),
             watcher,
             held: Folder::default(),
-            seen: BTreeMap::new(),
+            seen: HashMap::new(),
             settling: None,
             missing: false,
             next_look: None,
@@ -139,16 +141,17 @@ impl Directory {
             match signal {
                 Signal::File(path) => {
                     if is_manifest(&path) {
-                        files.insert(path);
+                        files.insert(FilePath::from(path.as_path()));
                     }
                 }
                 Signal::FileGone(path) => {
+                    let path = FilePath::from(path.as_path());
                     files.remove(&path);
                     self.gone(&path, now);
                 }
                 Signal::Folder(path) => {
                     let walk = self.walk(&path);
-                    files.extend(walk.files.into_keys());
+                    files.extend(walk.files.into_iter().map(|(path, _)| path));
                 }
                 Signal::FolderGone(path) => {
                     if let Some(watcher) = self.watcher.as_mut() {
@@ -162,9 +165,7 @@ impl Directory {
                 Signal::Everything => everything = true,
             }
         }
-        for path in files {
-            self.read(&path, now);
-        }
+        self.read(files.into_iter().collect(), now);
         let mut batch = Batch { observed: self.held.take_changes(), ..Batch::default() };
         if everything {
             self.list(now, &mut batch);
@@ -221,6 +222,7 @@ impl Directory {
             (false, None) => Some(now + WITHOUT_INOTIFY),
             (false, Some(_)) => None,
         };
+        let mut stale = Vec::new();
         for (path, signature) in &walk.files {
             let known = self.seen.get(path);
             if known.is_some() && signature.is_some_and(|signature| signature.is_being_written(SystemTime::now())) {
@@ -229,11 +231,13 @@ impl Directory {
             }
             let same = known.is_some_and(|seen| !seen.racy && seen.signature == *signature && signature.is_some());
             if !same || self.held.gone().contains(path) {
-                self.read(path, now);
+                stale.push(path.clone());
             }
         }
+        self.read(stale, now);
         self.held.unreadable_folders(walk.unreadable);
-        let lost = self.held.lost(|path| walk.files.contains_key(path));
+        let there: HashSet<&Path> = walk.files.iter().map(|(path, _)| &**path).collect();
+        let lost = self.held.lost(|path| there.contains(path));
         for path in lost {
             self.gone(&path, now);
         }
@@ -272,27 +276,71 @@ impl Directory {
         walk
     }
 
-    fn read(&mut self, path: &Path, now: Instant) {
-        match scan::read(&self.root, path) {
-            Ok((bytes, signature)) => {
-                let seen = Seen { signature: Some(signature), racy: signature.is_racy(SystemTime::now()) };
-                self.seen.insert(path.to_owned(), seen);
-                self.held.update(path, Content::Documents(documents(&bytes)));
-            }
-            Err(ReadError::Gone) => self.gone(path, now),
-            Err(ReadError::Unreadable(why)) => {
-                self.seen.insert(path.to_owned(), Seen { signature: None, racy: true });
-                self.held.update(path, Content::Unreadable(why));
+    /// Reads files, and takes in what they hold in this order.
+    fn read(&mut self, paths: Vec<FilePath>, now: Instant) {
+        for (path, found) in paths.iter().zip(read_all(&self.root, &paths)) {
+            match found {
+                Ok((seen, content)) => {
+                    self.seen.insert(path.clone(), seen);
+                    self.held.update(path.clone(), content);
+                }
+                Err(Gone) => self.gone(path, now),
             }
         }
     }
 
-    fn gone(&mut self, path: &Path, now: Instant) {
+    fn gone(&mut self, path: &FilePath, now: Instant) {
         self.seen.remove(path);
         self.held.mark_gone(path);
         if !self.held.gone().is_empty() {
             let first = self.settling.map_or(now, |s| s.first);
             self.settling = Some(Settling { first, last: now });
         }
+    }
+}
+
+/// The file is not there (any more).
+#[derive(Debug)]
+struct Gone;
+
+/// Files from which on it pays to read with several threads.
+const MANY: usize = 64;
+/// Files that a thread takes at a time.
+const SHARE: usize = 32;
+
+/// Reads and parses files, with as many threads as there are processors when there are many. The answers are in the order
+/// of the files: what they come to does not depend on who read which.
+fn read_all(root: &Path, paths: &[FilePath]) -> Vec<Result<(Seen, Content), Gone>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+    if paths.len() < MANY || threads == 1 {
+        return paths.iter().map(|path| read_one(root, path)).collect();
+    }
+    let shares: Vec<&[FilePath]> = paths.chunks(SHARE).collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(share) = shares.get(number) else { return };
+            let read: Vec<_> = share.iter().map(|path| read_one(root, path)).collect();
+            done.lock().unwrap_or_else(PoisonError::into_inner).insert(number, read);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
+}
+
+fn read_one(root: &Path, path: &Path) -> Result<(Seen, Content), Gone> {
+    match scan::read(root, path) {
+        Ok((bytes, signature)) => {
+            let seen = Seen { signature: Some(signature), racy: signature.is_racy(SystemTime::now()) };
+            Ok((seen, Content::Documents(documents(&bytes))))
+        }
+        Err(ReadError::Gone) => Err(Gone),
+        Err(ReadError::Unreadable(why)) => Ok((Seen { signature: None, racy: true }, Content::Unreadable(why))),
     }
 }

@@ -5,10 +5,10 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
-use translate::manifest::{Entry, MAX_FILE_BYTES, Unreadable, entry, fits, leads_inside};
+use translate::manifest::{Entry, FilePath, MAX_FILE_BYTES, Unreadable, entry, fits, leads_inside};
 use zeroize::Zeroizing;
 
 /// What tells one version of a file from another without reading it.
@@ -19,13 +19,14 @@ pub(super) struct Signature {
     device: u64,
     inode: u64,
     length: u64,
-    modified_ns: i128,
-    changed_ns: i128,
+    modified_ns: i64,
+    changed_ns: i64,
 }
 
 impl Signature {
     fn of(metadata: &Metadata) -> Signature {
-        let ns = |seconds: i64, nanoseconds: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        // Until the year 2262.
+        let ns = |seconds: i64, nanoseconds: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
         Signature {
             plain: metadata.is_file(),
             device: metadata.dev(),
@@ -38,26 +39,26 @@ impl Signature {
 
     /// Whether it was emptied a moment ago, as whoever writes a file in place does first.
     pub(super) fn is_being_written(&self, now: SystemTime) -> bool {
-        let now = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos().cast_signed());
         // A time in the future is that of a clock that was set back since.
-        let moment = 0..Duration::from_millis(200).as_nanos().cast_signed();
-        self.plain && self.length == 0 && moment.contains(&(now - self.modified_ns))
+        self.plain && self.length == 0 && (0..200_000_000).contains(&(ns_since_1970(now) - self.modified_ns))
     }
 
     /// Whether a later write might have left the same signature: the file changed just before it was read, and clocks
     /// of file systems are coarse.
     pub(super) fn is_racy(&self, read_at: SystemTime) -> bool {
-        let margin = Duration::from_secs(2).as_nanos().cast_signed();
-        let now = read_at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos().cast_signed());
-        now - self.changed_ns < margin
+        ns_since_1970(read_at) - self.changed_ns < 2_000_000_000
     }
+}
+
+fn ns_since_1970(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// Everything below a root that counts.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
-    /// Manifest files, by path relative to the root.
-    pub(super) files: BTreeMap<PathBuf, Option<Signature>>,
+    /// Manifest files, by path relative to the root, sorted.
+    pub(super) files: Vec<(FilePath, Option<Signature>)>,
     /// Folders, the root first.
     pub(super) folders: Vec<PathBuf>,
     /// Folders that could not be listed, and why: what was known of them stays.
@@ -104,12 +105,13 @@ pub(super) fn walk(root: &Path, start: &Path, mut on_folder: impl FnMut(&Path)) 
                 Entry::Folder => waiting.push(path),
                 Entry::File => {
                     let signature = fs::metadata(root.join(&path)).ok().map(|m| Signature::of(&m));
-                    walk.files.insert(path, signature);
+                    walk.files.push((path.as_path().into(), signature));
                 }
                 Entry::Other => {}
             }
         }
     }
+    walk.files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     walk
 }
 
@@ -162,12 +164,13 @@ pub(super) fn read(root: &Path, path: &Path) -> Result<(Zeroizing<Vec<u8>>, Sign
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn an_empty_file_is_being_written_for_a_moment_and_not_until_a_clock_that_was_set_back_gets_there() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let emptied = |at: SystemTime| {
-            let modified_ns = at.duration_since(UNIX_EPOCH).unwrap().as_nanos().cast_signed();
+            let modified_ns = ns_since_1970(at);
             let signature =
                 Signature { plain: true, device: 1, inode: 1, length: 0, modified_ns, changed_ns: modified_ns };
             signature.is_being_written(now)

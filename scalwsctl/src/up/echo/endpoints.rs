@@ -26,10 +26,10 @@ pub fn of<'a>(slices: impl IntoIterator<Item = &'a EndpointSlice>) -> BTreeMap<S
     let mut out = BTreeMap::new();
     for slice in slices {
         let service = slice.service().map(|service| service.to_string());
-        let service = service.unwrap_or_else(|| format!("{}/", slice.metadata.namespace));
+        let service = service.unwrap_or_else(|| format!("{}/", slice.metadata.namespace()));
         for (place, endpoint) in slice.endpoints.iter().enumerate() {
             let pod = endpoint.target_ref.as_ref().map(|target| target.name.clone()).filter(|name| !name.is_empty());
-            let pod = pod.unwrap_or_else(|| format!("{}-{place}", slice.metadata.name));
+            let pod = pod.unwrap_or_else(|| format!("{}-{place}", slice.metadata.name()));
             let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
             for ip in addresses.filter(IpAddr::is_loopback) {
                 for port in slice.ports.iter().filter(|port| port.is_tcp()).filter_map(|port| port.port) {

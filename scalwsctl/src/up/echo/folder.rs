@@ -117,7 +117,7 @@ impl Folder {
     /// Whether it is a folder, or was one with files that are known.
     fn is_folder(&self, path: &Path) -> bool {
         fs::symlink_metadata(self.root.join(path)).is_ok_and(|metadata| metadata.is_dir())
-            || self.held.files_below(path).iter().any(|file| file != path)
+            || self.held.files_below(path).iter().any(|file| **file != *path)
     }
 
     fn read(&mut self, path: &Path) {
@@ -137,7 +137,7 @@ impl Folder {
 
     fn gone(&mut self, path: &Path) {
         self.signatures.remove(path);
-        self.held.mark_gone(path);
+        self.held.mark_gone(&path.into());
     }
 }
 
