@@ -14,6 +14,9 @@ use crate::output::{clean, say};
 const RETRY: Duration = Duration::from_millis(50);
 /// What the controller gets less than this command has, so that its answer arrives in time.
 const MARGIN: Duration = Duration::from_millis(50);
+/// With less time than this the controller is not asked again: it could only say that it is still reading, in the place of
+/// what it said before.
+const LEAST: Duration = Duration::from_millis(250);
 /// How much longer than it was given the controller may take before it counts as hung.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -32,7 +35,7 @@ pub async fn run(state: &Path, timeout: Duration) -> u8 {
             Ok(Outcome::Lagging(text)) => why = text,
             Err(error) => why = clean(&error.to_string()),
         }
-        if Instant::now() + RETRY >= end {
+        if Instant::now() + RETRY + LEAST >= end {
             break;
         }
         tokio::time::sleep(RETRY).await;
