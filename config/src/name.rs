@@ -30,9 +30,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order in which they load.
+    /// Every kind, in the order in which they load: what is named comes before what names it. A listener names the
+    /// certificate for names that nobody serves, and a pool when it forwards connections.
     pub const ALL: [Kind; 6] =
-        [Kind::Listener, Kind::Certificate, Kind::Policy, Kind::Pool, Kind::Host, Kind::Fragment];
+        [Kind::Certificate, Kind::Policy, Kind::Pool, Kind::Listener, Kind::Host, Kind::Fragment];
 
     /// The kind as it travels: lower case.
     pub fn as_str(self) -> &'static str {

@@ -176,6 +176,17 @@ pub(crate) fn listener_on(port: u16, protocol: ListenerProtocol) -> Edit {
     put(Kind::Listener, ListenerName::tcp(port).to_name(), None, &Body::Listener(body))
 }
 
+/// A TLS listener with a certificate for names that nobody serves.
+pub(crate) fn listener_with_default(port: u16, certificate: &str) -> Edit {
+    let body = ListenerBody {
+        protocol: ListenerProtocol::Tls,
+        unknown_name: UnknownName::Default,
+        default_certificate: Some(certificate_name(certificate)),
+        pool: None,
+    };
+    put(Kind::Listener, ListenerName::tcp(port).to_name(), None, &Body::Listener(body))
+}
+
 pub(crate) fn host(port: u16, domain: &str, tls: Option<HostTls>) -> Edit {
     put(Kind::Host, host_id(port, domain).name, None, &Body::Host(HostBody { owner: "t".to_owned(), tls }))
 }

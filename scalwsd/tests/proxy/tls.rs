@@ -5,7 +5,10 @@ use journal::admin::codes;
 
 use crate::backend::Backend;
 use crate::client::{H2, Tls, send, served};
-use crate::site::{Edit, Site, act, certificate, certificate_name, forward_to, fragment, host, pool, raw, terminate};
+use crate::site::{
+    Edit, Site, act, certificate, certificate_name, forward_to, fragment, host, listener_with_default, pool, raw,
+    terminate,
+};
 
 struct Pair {
     chain: String,
@@ -86,6 +89,16 @@ async fn names_without_a_host_and_no_name_get_the_default_certificate_and_404() 
     let mut second = Tls::default().connect(site.https, None).await.unwrap();
     assert!(served(&first) == served(&second), "one certificate for the life of the process");
     assert_eq!(send(&mut second, "GET / HTTP/1.1\r\nHost: unknown.example\r\n\r\n").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_default_certificate_that_comes_with_its_listener_is_served_at_once() {
+    let (mut site, own) = (Site::new().await, pair("own.example"));
+    let listener = listener_with_default(site.https, "own");
+    let answer = site.commit([with_key(&site, "own", &own), listener]).await;
+    assert_eq!(answer.not_live, []);
+    let unknown = Tls::default().connect(site.https, Some("unknown.example")).await.unwrap();
+    assert!(served(&unknown) == own.der);
 }
 
 #[tokio::test]
