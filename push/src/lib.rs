@@ -11,7 +11,7 @@ pub mod limits;
 mod prefix;
 mod secret;
 pub mod server_session;
-#[cfg(feature = "skew")]
+#[cfg(all(feature = "skew", debug_assertions))]
 pub mod skew;
 mod version;
 mod wire;

@@ -5,7 +5,7 @@ pub const PROTOCOL: (u32, u32) = (1, 1);
 
 /// [`PROTOCOL`], unless a test makes this process one of another release.
 pub fn protocol() -> (u32, u32) {
-    #[cfg(feature = "skew")]
+    #[cfg(all(feature = "skew", debug_assertions))]
     if let Some(protocol) = crate::skew::protocol() {
         return protocol;
     }

@@ -1,4 +1,5 @@
-//! For tests of two releases beside each other: `SCALWS_TEST_SKEW` makes this process one of a later release.
+//! For tests of two releases beside each other: `SCALWS_TEST_SKEW` makes this process one of a later release. Never in an
+//! optimised build: one of the whole workspace has the features of its tests.
 //!
 //! `newer` speaks one protocol version more, `incompatible` only later ones; the `scalwsd` of both knows one schema version more.
 

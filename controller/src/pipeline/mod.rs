@@ -2,7 +2,7 @@
 
 pub mod condemned;
 pub mod convert;
-#[cfg(feature = "skew")]
+#[cfg(all(feature = "skew", debug_assertions))]
 mod skew;
 mod translator;
 mod worker;

@@ -172,7 +172,7 @@ impl AgentSession {
         if self.phase != Phase::New {
             return;
         }
-        #[cfg(feature = "skew")]
+        #[cfg(all(feature = "skew", debug_assertions))]
         let facts = crate::skew::facts(facts);
         self.phase = Phase::Waiting;
         self.heard = now;
