@@ -7,13 +7,13 @@ pub mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use config::{ObjectRef, ResourceId};
 use journal::mutants::{self, Mutant};
 use journal::{Digest, Key};
-use push::fleet::{Fleet, FleetChange, Published};
+use push::fleet::{Admission, Fleet, FleetChange, Published};
 use push::grpc::SharedFleet;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -47,8 +47,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Hub {
     /// Fleets without anything, in this epoch.
     pub fn new(names: impl IntoIterator<Item = FleetName>, epoch: u64) -> Hub {
-        let fleets: BTreeMap<_, _> =
-            names.into_iter().map(|name| (name, SharedFleet::new(Fleet::new(epoch)))).collect();
+        // One for all: a crowd of many fleets is as much work at once as one of a single fleet.
+        let admission = Arc::new(Admission::default());
+        let fleet = || SharedFleet::new(Fleet::new(epoch).with_admission(Arc::clone(&admission)));
+        let fleets: BTreeMap<_, _> = names.into_iter().map(|name| (name, fleet())).collect();
         let mut report = Report::default();
         for name in fleets.keys() {
             report.fleet_mut(name).version = push::Version::new(epoch, 0);
@@ -305,4 +307,21 @@ fn note(report: &mut Report, name: &FleetName, step: Step, objects: BTreeSet<Obj
     stopped.retain(|resource, _| condemned.contains_key(resource));
     report.published(name, &published, at_us, objects);
     tracing::debug!(fleet = %name, version = %published.version, root = %published.root.short(), "published");
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn all_fleets_share_the_places_for_agents_that_are_brought_up() {
+        let names = ["a", "b"].map(|name| FleetName::new("scalws", name));
+        let hub = Hub::new(names.clone(), 1);
+        let [a, b] = names.map(|name| hub.fleet(&name).unwrap().with(|fleet| Arc::clone(fleet.admission())));
+        let taken: Vec<_> = std::iter::from_fn(|| a.admit(true)).collect();
+        assert!(!taken.is_empty());
+        assert!(b.admit(true).is_none(), "a fleet has places of its own beside {} that are taken", taken.len());
+    }
 }
