@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use e2e::http_client::{Connection, get};
 use e2e::machine::link::{Conditions, Link};
-use e2e::process::{Options, SOON, Up, until};
+use e2e::process::{Options, SOON, Up, stderr, until};
 use e2e::shop::{Shop, ingress};
 use e2e::traffic::scene::{Scene, scaled};
 use http::StatusCode;
@@ -213,6 +213,39 @@ fn members_change_while_20_mb_of_configuration_are_under_way() -> Result<()> {
         "only {} changes of members were served while the configuration was under way",
         changes.len()
     );
+    assert!(report.failed.is_empty(), "{:#?}", report.failed);
+    assert!(report.closed.is_empty(), "{:#?}", report.closed);
+    Ok(())
+}
+
+#[test]
+fn a_configuration_that_takes_long_over_a_lossy_link_is_live_in_the_end_and_sent_once() -> Result<()> {
+    let Some(link) = Link::new(SLOW, SEED, "a large configuration over a link with loss")? else { return Ok(()) };
+    // Loss is what this one takes for congestion: it is as slow as it gets.
+    link.near().set("ipv4/tcp_congestion_control", "reno")?;
+    link.near().enter()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let programs = link.behind("replica-0")?;
+    let options = Options { replicas: 1, programs: programs.folder(), ..Options::default() };
+    let scene = Scene::start(Shop::copy()?, &options, |_, _| Vec::new())?;
+    let sent =
+        || runtime.block_on(scene.controller_metric("scalws_controller_sent_bytes_total", "lane=\"configuration\""));
+    let before = sent()?;
+    let began = Instant::now();
+    let objects = scaled(1, 8);
+    for number in 0..objects {
+        scene.shop.write(&format!("shop/large-{number}.yaml"), &large(number as usize))?;
+    }
+    let waited = scene.up.wait_output("280s")?;
+    let (took, carried) = (began.elapsed(), sent()? - before);
+    ensure!(waited.status.success(), "after {took:?} and {carried} bytes: {}\n{}", stderr(&waited), scene.up.said());
+    let report = scene.end()?;
+    eprintln!(
+        "{objects} objects of 0.5 MB over a link with loss: {carried} bytes in {took:?}; {:?}\n{report}",
+        link.packets()
+    );
+    // Nothing was begun again.
+    ensure!(carried < f64::from(objects) * 530_000.0, "{carried} bytes were sent for {objects} objects of 512,000");
     assert!(report.failed.is_empty(), "{:#?}", report.failed);
     assert!(report.closed.is_empty(), "{:#?}", report.closed);
     Ok(())

@@ -24,10 +24,17 @@ pub const CONTENT: usize = MESSAGE - 64 * 1024;
 pub const HEARTBEAT_MS: u64 = 5_000;
 /// After so many intervals without a word from the other side a stream is closed.
 pub const MISSES: u64 = 3;
-/// A push has so long, in milliseconds, from the start of sending, ...
+/// A push has so long, in milliseconds, from the start of sending and again from each part that the connection took, ...
 pub const PUSH_MS: u64 = 10_000;
 /// ... and so much more for each MiB.
 pub const PUSH_MS_PER_MIB: u64 = 1_000;
+/// ... and, however often that begins again, no more than one second for each so many bytes that the connection took: the
+/// rate below which a push ends.
+pub const PUSH_BYTES_PER_S: u64 = 16 * 1024;
+/// What flow control lets be under way of a transfer, in bytes: taken by the connection, and maybe not there yet.
+pub const UNDER_WAY: u64 = 512 * 1024;
+/// After each push that was overdue the next one has twice the time, so many times at most.
+pub const PATIENCE: u32 = 6;
 /// How long the swap waits for the member message that Begin names, in milliseconds.
 pub const MEMBER_WAIT_MS: u64 = 1_000;
 /// How long a stream may stay without a Hello, in milliseconds.
@@ -61,7 +68,8 @@ pub const MEMBER_SETS: usize = 1_024;
 /// What an agent stages for one transfer unless told otherwise, in bytes.
 pub const STAGING: u64 = 256 * 1024 * 1024;
 
-/// The deadline of a push of so many bytes, in milliseconds from the start of sending.
+/// The time of a push of so many bytes, in milliseconds from the start of sending, and again from each part of it; also how
+/// long a place for an agent that is brought up may be held.
 pub fn push_deadline_ms(bytes: u64) -> u64 {
     PUSH_MS.saturating_add((bytes >> 20).saturating_mul(PUSH_MS_PER_MIB))
 }

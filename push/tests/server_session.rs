@@ -211,6 +211,175 @@ fn a_push_without_a_verdict_ends_at_its_deadline_in_a_resync() {
     assert!(!begin.replaced_buckets.is_empty(), "whole buckets");
 }
 
+/// An agent whose connection takes one chunk of a transfer in so many milliseconds. `answers`: heartbeats too.
+fn slowly(bytes: usize, ms_per_chunk: u64, answers: bool) -> (Talk, usize) {
+    let mut talk = Talk::new(put("a", &"x".repeat(bytes)));
+    talk.hear(Up::Hello(hello()));
+    let (mut chunks, mut heard) = (0, talk.now);
+    while let Some(message) = talk.session.poll(talk.now, &mut talk.fleet) {
+        match message.message.unwrap() {
+            Down::Commit(_) => break,
+            Down::Chunk(_) => chunks += 1,
+            _ => continue,
+        }
+        let next = talk.now + ms_per_chunk;
+        while talk.now < next {
+            talk.later((next - talk.now).min(1_000));
+            if answers && talk.now >= heard + limits::HEARTBEAT_MS {
+                heard = talk.now;
+                talk.hear(Up::HeartbeatReply(reply(&talk)));
+            }
+        }
+        if talk.closed().is_some() || overdue(&talk) > 0 {
+            break;
+        }
+    }
+    (talk, chunks)
+}
+
+fn overdue(talk: &Talk) -> usize {
+    talk.events.iter().filter(|event| matches!(event, Event::Overdue { .. })).count()
+}
+
+/// How long a chunk takes at the lowest rate, in milliseconds.
+const CHUNK_MS: u64 = limits::SENT_CHUNK as u64 * 1_000 / limits::PUSH_BYTES_PER_S;
+
+#[test]
+fn a_transfer_over_a_slow_link_goes_on_as_long_as_the_connection_takes_parts_of_it() {
+    let bytes = 3 << 20;
+    // The agent answers to nothing: what it would answer to waits behind the transfer.
+    let (mut talk, chunks) = slowly(bytes, CHUNK_MS * 9 / 10, false);
+    assert_eq!((talk.closed(), overdue(&talk)), (None, 0), "after {chunks} chunks and {} ms", talk.now - 1_000);
+    assert!(chunks * limits::SENT_CHUNK >= bytes, "{chunks} chunks");
+    let patience = limits::push_deadline_ms(3 << 20);
+    assert!(talk.now - 1_000 > 10 * patience, "{} ms are no long time", talk.now - 1_000);
+    talk.later(patience - 100);
+    assert_eq!(overdue(&talk), 0, "the verdict has time too");
+    talk.later(100);
+    assert_eq!(overdue(&talk), 1, "it stands still");
+    // What was sent may still be on its way, and counts when it arrives.
+    talk.names();
+    talk.later(limits::UNDER_WAY * 1_000 / limits::PUSH_BYTES_PER_S - patience - 1);
+    assert_eq!(talk.closed(), None);
+    talk.applied();
+    assert_eq!(talk.session.applied().map(|(version, _)| version), Some(talk.fleet.version()));
+}
+
+#[test]
+fn a_transfer_that_trickles_ends_whether_the_agent_answers_or_not() {
+    let patience = limits::push_deadline_ms(30 << 20);
+    for (slower, answers) in [(2, true), (2, false), (10, true), (10, false), (60, true), (60, false)] {
+        let (mut talk, chunks) = slowly(30 << 20, slower * CHUNK_MS, answers);
+        let (took, what) = (talk.now - 1_000, format!("{slower} times too slow, answers: {answers}"));
+        // At half of the lowest rate it has its time twice, and less when it is slower.
+        assert!(took <= 2 * patience + 2 * slower * CHUNK_MS, "{what}: {took} ms, {chunks} chunks");
+        if answers {
+            assert_eq!((talk.closed(), overdue(&talk)), (None, 1), "{what}: after {took} ms");
+            assert!(took >= patience, "{what}: {took} ms");
+            continue;
+        }
+        // It is not waited for what was sent for longer than that may take.
+        let mut silent = 0;
+        while talk.closed().is_none() {
+            silent += 1_000;
+            assert!(silent <= limits::UNDER_WAY * 1_000 / limits::PUSH_BYTES_PER_S, "{what}: {silent} ms more");
+            talk.later(1_000);
+        }
+        assert_eq!(talk.closed(), Some(&Close::Silent), "{what}");
+    }
+}
+
+#[test]
+fn a_transfer_that_went_fast_has_no_more_time_when_it_stands_still() {
+    let bytes = 30 << 20;
+    let mut talk = Talk::new(put("a", &"x".repeat(bytes)));
+    talk.hear(Up::Hello(hello()));
+    talk.say();
+    let began = talk.now;
+    while overdue(&talk) == 0 {
+        assert!(talk.now - began <= limits::push_deadline_ms(bytes as u64), "it earned time by being fast");
+        talk.later(1_000);
+        talk.hear(Up::HeartbeatReply(reply(&talk)));
+    }
+}
+
+#[test]
+fn no_agent_holds_a_place_for_longer_than_a_push_has_at_first() {
+    type Next = fn(&mut Talk);
+    // One answers heartbeats and gives no verdict, one asks for everything again and again, one takes a chunk in a second,
+    // one may be sent nothing.
+    let silent: Next = |talk| drop(talk.say());
+    let again: Next = |talk| {
+        talk.say();
+        talk.hear(Up::Resync(Resync { bucket_digests: Bytes::new(), transfer: 0 }));
+    };
+    let slow: Next = |talk| drop(talk.session.poll(talk.now, &mut talk.fleet));
+    let refused: Next = |talk| {
+        if talk.now == 1_000 {
+            let root = talk.fleet.root();
+            talk.fleet.refusals(&"uid".into(), "").add(root, false, talk.now);
+        }
+        talk.say();
+    };
+    let bytes = 3 << 20;
+    for (number, next) in [silent, again, slow, refused].into_iter().enumerate() {
+        let mut fleet = Fleet::new(5).with_admission(Arc::new(Admission::new(2)));
+        fleet.publish(put("a", &"x".repeat(bytes)));
+        let mut talk = Talk::with(fleet);
+        talk.hear(Up::Hello(hello()));
+        next(&mut talk);
+        let other = talk.fleet.admission().admit(true);
+        assert!(other.is_some() && talk.fleet.admission().admit(true).is_none(), "agent {number} has no place");
+        let mut held = 0;
+        while talk.fleet.admission().admit(true).is_none() {
+            assert!(held < limits::PUSH_MS + limits::push_deadline_ms(bytes as u64), "agent {number} keeps its place");
+            held += 1_000;
+            talk.later(1_000);
+            talk.hear(Up::HeartbeatReply(reply(&talk)));
+            next(&mut talk);
+        }
+        assert_eq!(talk.closed(), None, "agent {number} is served without it");
+    }
+}
+
+#[test]
+fn an_agent_that_takes_nothing_more_of_a_transfer_is_noticed_as_soon_as_any_other() {
+    for bytes in [1, 30 << 20] {
+        let mut talk = Talk::new(put("a", &"x".repeat(bytes)));
+        talk.hear(Up::Hello(hello()));
+        for _ in 0..4 {
+            // The small one is overdue long before.
+            talk.session.poll(talk.now, &mut talk.fleet);
+        }
+        for _ in 0..limits::MISSES * limits::HEARTBEAT_MS / 1_000 {
+            assert_eq!(talk.closed(), None, "{bytes} bytes");
+            talk.later(1_000);
+        }
+        assert_eq!(talk.closed(), Some(&Close::Silent), "{bytes} bytes");
+    }
+}
+
+#[test]
+fn after_each_push_that_was_overdue_the_next_one_has_twice_the_time() {
+    let mut talk = Talk::new(put("a", "1"));
+    talk.hear(Up::Hello(hello()));
+    talk.say();
+    for turn in 0..4 {
+        let before = overdue(&talk);
+        for _ in 0..(2_u64.pow(turn) * limits::PUSH_MS / 5_000) - 1 {
+            talk.later(5_000);
+            talk.hear(Up::HeartbeatReply(reply(&talk)));
+            talk.say();
+        }
+        assert_eq!(overdue(&talk), before, "push {turn} is given up too early");
+        talk.later(5_000);
+        assert_eq!(overdue(&talk), before + 1, "push {turn} is never given up");
+        talk.say();
+        talk.hear(Up::Resync(Resync { bucket_digests: Bytes::new(), transfer: 0 }));
+        talk.say();
+    }
+}
+
 fn reply(talk: &Talk) -> proto::v1::HeartbeatReply {
     let root = talk.session.applied().map_or(Tree::default().root(), |(_, root)| root);
     proto::v1::HeartbeatReply { root: raw(root), member_root: raw(Digest::of(b"")), ..Default::default() }

@@ -15,12 +15,14 @@ pub use shared::SharedFleet;
 
 use std::time::Duration;
 
+use crate::limits;
+
 /// How often an HTTP/2 ping goes out on a quiet connection; the other side permits that rate.
 const PING: Duration = Duration::from_secs(10);
-/// How long the answer to a ping may take.
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the answer to a ping may take. Not less than three heartbeats: on a slow link it waits behind a transfer.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Flow control of a stream: two chunks. More would queue member messages behind configuration inside the connection.
-const STREAM_WINDOW: u32 = 512 * 1024;
+const STREAM_WINDOW: u32 = limits::UNDER_WAY as u32;
 /// Flow control of a connection: at least the sum of its streams.
 const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 /// The longest header list, in bytes.

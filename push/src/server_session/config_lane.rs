@@ -25,7 +25,11 @@ struct Flight {
     frames: Arc<Frames>,
     next_chunk: usize,
     committed: bool,
-    deadline: u64,
+    began: u64,
+    /// When the connection took a part of it last.
+    went_on: u64,
+    /// How long it may be from there to the next one or to the verdict, in milliseconds.
+    patience: u64,
     /// Blobs that the agent asked for, and how many bytes were sent before them.
     blobs: VecDeque<Bytes>,
     sent: u64,
@@ -65,6 +69,10 @@ pub(super) struct ConfigLane {
     waiting_for_members: Option<u64>,
     /// When a refused root may be tried again.
     retry_at: Option<u64>,
+    /// Pushes in a row that were overdue: the link may be slow.
+    overdue: u32,
+    /// Until when nothing need be heard after the last of them.
+    quiet_until: u64,
     /// Nothing starts for this root: the agent asked for a secret that nobody gave.
     impossible: Option<Digest>,
 }
@@ -97,6 +105,8 @@ impl ConfigLane {
             abort: None,
             waiting_for_members: None,
             retry_at: None,
+            overdue: 0,
+            quiet_until: 0,
             impossible: None,
         }
     }
@@ -123,6 +133,14 @@ impl ConfigLane {
         matches!(self.state, State::Flying(_))
     }
 
+    /// Until when the agent may be silent, because what it would answer to waits behind a transfer on a slow link.
+    pub(super) fn silent_until(&self) -> u64 {
+        match &self.state {
+            State::Flying(flight) => flight.arrives().max(self.quiet_until),
+            _ => self.quiet_until,
+        }
+    }
+
     /// The root that a difference may start from.
     pub(super) fn base(&self) -> Option<Digest> {
         self.base
@@ -145,7 +163,7 @@ impl ConfigLane {
             State::Idle => self.retry_at,
             State::Adopting(_, at) | State::AskedBuckets(at) => Some(*at),
             State::AskBuckets => None,
-            State::Flying(flight) => Some(flight.deadline),
+            State::Flying(flight) => Some(flight.deadline()),
         };
         let waiting = self.waiting_for_members.filter(|_| matches!(self.state, State::Idle));
         let members = waiting.map(|since| since.saturating_add(limits::MEMBER_WAIT_MS));
@@ -163,9 +181,12 @@ impl ConfigLane {
                 self.state = State::AskBuckets;
                 None
             }
-            State::Flying(flight) if now >= flight.deadline => {
+            State::Flying(flight) if now >= flight.deadline() => {
                 let version = flight.version;
                 self.abort = Some((flight.transfer, "overdue"));
+                // What was sent may still arrive, and only then the agent answers.
+                self.quiet_until = flight.arrives();
+                self.overdue = self.overdue.saturating_add(1);
                 self.lose_base();
                 Some(version)
             }
@@ -202,7 +223,7 @@ impl ConfigLane {
             State::Flying(flight) if flight.committed && mutants::active(Mutant::NoBackPressure) => {
                 self.begin(now, fleet, members_ready, member_seq)
             }
-            State::Flying(flight) => flight.next(),
+            State::Flying(flight) => flight.next(now),
             State::AskBuckets => {
                 self.state = State::AskedBuckets(now + ASK_AGAIN_MS);
                 Some(Message::SendBuckets(SendBuckets {}))
@@ -260,12 +281,15 @@ impl ConfigLane {
         };
         self.transfers += 1;
         let whole = frames.whole();
+        let patience = limits::push_deadline_ms(frames.len()) << self.overdue.min(limits::PATIENCE);
         let flight = Flight {
             transfer: self.transfers,
             version: fleet.version(),
             next_chunk: whole.as_ref().map_or(0, |_| frames.chunks()),
             committed: whole.is_some(),
-            deadline: now.saturating_add(limits::push_deadline_ms(frames.len())),
+            began: now,
+            went_on: now,
+            patience,
             blobs: VecDeque::new(),
             sent: whole.as_ref().map_or(0, |whole| whole.len() as u64),
             asked: false,
@@ -334,6 +358,7 @@ impl ConfigLane {
         }
         self.applied = Some((version, root));
         self.base = Some(root);
+        self.overdue = 0;
         fleet.refusals(&self.agent, &self.scalwsd_version).applied(&root);
         Ok(Verdict::Report)
     }
@@ -407,10 +432,25 @@ fn split(blob: Bytes) -> Vec<Bytes> {
 }
 
 impl Flight {
-    fn next(&mut self) -> Option<Message> {
+    /// When what was sent of it is there at the latest, on a link of the lowest rate.
+    fn arrives(&self) -> u64 {
+        let late = self.sent.min(limits::UNDER_WAY) * 1_000 / limits::PUSH_BYTES_PER_S;
+        self.went_on.saturating_add(late)
+    }
+
+    /// When it is given up: it stands still, or is slower than the lowest rate. Without the second an agent that takes a
+    /// chunk now and then would hold it for as long as it likes.
+    fn deadline(&self) -> u64 {
+        let earned = self.sent.saturating_mul(1_000) / limits::PUSH_BYTES_PER_S;
+        self.went_on.min(self.began.saturating_add(earned)).saturating_add(self.patience)
+    }
+
+    fn next(&mut self, now: u64) -> Option<Message> {
         if self.committed {
             return None;
         }
+        // The connection takes more only when what came before went out: it goes on.
+        self.went_on = now;
         let data = match self.frames.chunk(self.next_chunk) {
             Some(chunk) => {
                 self.next_chunk += 1;

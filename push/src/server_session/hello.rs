@@ -7,7 +7,7 @@ use proto::v1::{Hello, NotLeader, RetryAfter, Unsupported, Welcome};
 
 use super::config_lane::ConfigLane;
 use super::member_lane::MemberLane;
-use super::{Event, HelloFacts, Lanes, Phase, Role, ServerSession, target};
+use super::{Event, HelloFacts, Lanes, Phase, Place, Role, ServerSession, target};
 use crate::Version;
 use crate::fleet::Fleet;
 use crate::limits;
@@ -87,7 +87,9 @@ impl ServerSession {
         let base_known = self.lanes.as_ref().is_some_and(|lanes| lanes.config.base_is_known(fleet));
         let cold = facts.applied.is_none();
         if self.place.is_none() && (cold || !base_known) {
-            self.place = fleet.admission().admit(cold);
+            let until = now.saturating_add(limits::PUSH_MS);
+            self.place =
+                fleet.admission().admit(cold).map(|admitted| Place { _admitted: admitted, until, used: false });
             if self.place.is_none() {
                 let ms = self.spread(now);
                 return self.farewell(ToAgent::RetryAfter(RetryAfter { ms }), "retry_after");

@@ -66,11 +66,21 @@ pub struct ServerSession {
     unsure_told: bool,
     /// Whether Welcome went out on this stream.
     welcomed: bool,
-    /// A place for a transfer of everything, until the first verdict.
-    place: Option<Admitted>,
+    /// A place for a transfer of everything, until the first verdict, or until it took too long.
+    place: Option<Place>,
     events: Vec<Event>,
     /// See [`ServerSession::take_news`].
     news: bool,
+}
+
+/// A place for a transfer of everything. Whoever needs more time than a push has at first goes on without it: neither an
+/// agent that never gives a verdict nor one on a slow link keeps others from being brought up.
+#[derive(Debug)]
+struct Place {
+    _admitted: Admitted,
+    until: u64,
+    /// The first transfer of the stream began, and [`Place::until`] counts from there.
+    used: bool,
 }
 
 #[derive(Debug)]
@@ -132,7 +142,7 @@ impl ServerSession {
 
     /// When [`Input::Tick`] is due at the latest, and [`ServerSession::poll`] after it.
     pub fn deadline(&self) -> Option<u64> {
-        let silence = self.heard.saturating_add(limits::MISSES * limits::HEARTBEAT_MS);
+        let silence = self.silent_at();
         let phase = match &self.phase {
             Phase::Closed(_) => return None,
             Phase::Hello(until) => return Some(*until),
@@ -142,7 +152,8 @@ impl ServerSession {
         let lanes = self.lanes.as_ref().filter(|_| matches!(self.phase, Phase::Live));
         let lanes =
             lanes.and_then(|lanes| [lanes.config.deadline(), lanes.members.deadline()].into_iter().flatten().min());
-        [Some(silence), Some(self.next_heartbeat), phase, lanes].into_iter().flatten().min()
+        let place = self.place.as_ref().map(|place| place.until);
+        [Some(silence), Some(self.next_heartbeat), phase, lanes, place].into_iter().flatten().min()
     }
 
     /// One step: what happened, and what the owner should know.
@@ -186,8 +197,15 @@ impl ServerSession {
         }
     }
 
+    /// Three heartbeats after its last word, or when the transfer that holds them up is given up.
+    fn silent_at(&self) -> u64 {
+        let transfer = self.lanes.as_ref().map_or(0, |lanes| lanes.config.silent_until());
+        self.heard.saturating_add(limits::MISSES * limits::HEARTBEAT_MS).max(transfer)
+    }
+
     fn tick(&mut self, now: u64) {
-        if now >= self.heard.saturating_add(limits::MISSES * limits::HEARTBEAT_MS)
+        self.place.take_if(|place| now >= place.until);
+        if now >= self.silent_at()
             && !mutants::active(Mutant::SilenceIsIgnored)
             && !matches!(self.phase, Phase::Hello(_))
         {
@@ -402,7 +420,13 @@ impl ServerSession {
             let message = if self.members_first {
                 let ready = lanes.members.sent_up_to(fleet.member_version_at_root())
                     || mutants::active(Mutant::RoutesBeforeMembers);
-                lanes.config.poll(now, fleet, ready, lanes.members.seq())
+                let message = lanes.config.poll(now, fleet, ready, lanes.members.seq());
+                if let (Some(ToAgent::Begin(begin)), Some(place)) = (&message, &mut self.place)
+                    && !place.used
+                {
+                    (place.used, place.until) = (true, now.saturating_add(limits::push_deadline_ms(begin.bytes)));
+                }
+                message
             } else {
                 let message = lanes.members.poll(now, fleet, lanes.config.serial_in_use(fleet));
                 for set in lanes.members.take_too_large() {
