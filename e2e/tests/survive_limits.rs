@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use e2e::http_client::get;
 use e2e::machine::descriptors::allow_more;
+use e2e::machine::not_run::not_run;
 use e2e::process::{Options, SOON, Up, send, until};
 use e2e::shop::{Shop, ingress, ingress_tls, tls_secret};
 use e2e::traffic::scene::Scene;
@@ -38,7 +39,7 @@ impl Mounted {
         match Command::new("mount").args(arguments).arg(path).output() {
             Ok(output) if output.status.success() => Some(Mounted(path.to_owned())),
             other => {
-                eprintln!("not run: {what} (a file system cannot be mounted: {other:?})");
+                not_run(what, &format!("a file system cannot be mounted: {other:?}"));
                 None
             }
         }

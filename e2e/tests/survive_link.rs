@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use e2e::http_client::Connection;
 use e2e::machine::network::Network;
+use e2e::machine::not_run::not_run;
 use e2e::process::{Options, Up, until};
 use e2e::shop::{Shop, ingress};
 use serde_json::Value;
@@ -26,7 +27,7 @@ async fn connected(up: &Up) -> Result<usize> {
 #[test]
 fn a_link_that_is_cut_is_noticed_and_what_was_missed_comes_when_it_is_whole() -> Result<()> {
     let Some(network) = Network::new(true) else {
-        eprintln!("not run: a cut link (no network namespace can be made; it needs root and iproute2)");
+        not_run("a cut link", "no network namespace can be made; it needs root and iproute2");
         return Ok(());
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::{Verb, cases, fuzz, run as run_verb, test};
+use crate::{Verb, cases, cluster, fuzz, run as run_verb, test};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -28,6 +28,7 @@ fn steps() -> Vec<(&'static str, Verb)> {
         ("tidy", Verb::Tidy),
         ("deny", Verb::Deny),
         ("clippy", Verb::Clippy),
+        ("cluster", Verb::Cluster(cluster::Options::for_tests())),
         ("test", Verb::Test(test::Options::default())),
         ("cases", Verb::Cases(cases::Options::for_ci())),
         ("fuzz", Verb::Fuzz(fuzz::Options::for_ci())),

@@ -3,6 +3,7 @@
 mod bench;
 mod cases;
 mod ci;
+mod cluster;
 mod command;
 mod deny;
 mod docs;
@@ -38,6 +39,8 @@ enum Verb {
     Test(test::Options),
     /// Run the cases of e2e/cases against the product, in network namespaces of their own
     Cases(cases::Options),
+    /// A real Kubernetes on this machine: build, up, down, enter
+    Cluster(cluster::Options),
     /// Check layers, file headers and sizes, names, links, generated pages
     Tidy,
     /// Check licences, banned crates and sources of dependencies
@@ -58,7 +61,7 @@ enum Verb {
     Bench(bench::Options),
     /// Run for long: survive (every fault under traffic) or soak (all at once), with counts and slopes
     Nightly(nightly::Options),
-    /// All that must pass before a change lands: fmt, clippy, tidy, deny, test, fuzz, cases
+    /// All that must pass before a change lands: fmt, clippy, tidy, deny, cluster, test, cases, fuzz
     Ci(ci::Options),
 }
 
@@ -67,6 +70,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Up(options) => up::run(&options),
         Verb::Test(options) => test::run(&options),
         Verb::Cases(options) => cases::run(&options),
+        Verb::Cluster(options) => cluster::run(&options),
         Verb::Tidy => tidy::run(),
         Verb::Deny => deny::run(),
         Verb::Fmt { check } => fmt(check),

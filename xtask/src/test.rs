@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::cluster;
 use crate::command::{self, cargo};
 
 /// How many of the slowest test binaries are listed.
@@ -35,12 +36,19 @@ struct Suite {
 struct Results {
     running: String,
     suites: Vec<Suite>,
+    /// What tests say that this machine cannot do.
+    not_run: Vec<String>,
 }
 
 impl Results {
     fn line(&mut self, line: &str) {
         let line = line.trim_start();
-        if let Some(rest) = line.strip_prefix("Running ") {
+        // With one thread a test's name stands before what it says.
+        if let Some((before, what)) = line.split_once("not run: ")
+            && (before.is_empty() || before.starts_with("test "))
+        {
+            self.not_run.push(what.to_owned());
+        } else if let Some(rest) = line.strip_prefix("Running ") {
             self.running = suite_name(rest);
         } else if let Some(krate) = line.strip_prefix("Doc-tests ") {
             self.running = format!("{krate}, documentation");
@@ -63,6 +71,9 @@ impl Results {
         let mut out = format!("\nslowest test binaries of {}:\n", suites.len());
         for suite in suites.iter().take(SLOWEST) {
             out += &format!("{:>9.2} s  {:>5} tests  {}\n", suite.seconds, suite.passed + suite.failed, suite.name);
+        }
+        for what in &self.not_run {
+            out += &format!("not run: {what}\n");
         }
         out + &format!("{passed} passed, {failed} failed, {:.1} s with building\n", wall.as_secs_f64())
     }
@@ -104,6 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if !options.quick {
         // Process tests start the binaries from the folder that their own executable is in.
         command::succeed(cargo(["build", "--workspace", "--bins"]))?;
+        cluster::build_for_tests()?;
     }
     let mut test = cargo(["test", "--no-fail-fast"]);
     test.args(selection);
@@ -132,6 +144,17 @@ test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
    Doc-tests journal
 test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 ";
+
+    #[test]
+    fn what_this_machine_cannot_do_is_named_again_at_the_end() {
+        let mut results = results();
+        results.line("not run: a cut link (it needs root)");
+        results.line("test a_link ... not run: a slow link (it needs root)");
+        let summary = results.summary(Duration::from_secs(3));
+        for what in ["\nnot run: a cut link (it needs root)\n", "\nnot run: a slow link (it needs root)\n"] {
+            assert!(summary.contains(what), "{summary}");
+        }
+    }
 
     fn results() -> Results {
         let mut results = Results::default();

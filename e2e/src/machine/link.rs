@@ -20,6 +20,7 @@ use tempfile::TempDir;
 
 use super::native;
 use super::network::Network;
+use super::not_run::not_run;
 use super::programs::Programs;
 
 /// The device's name at both ends.
@@ -90,7 +91,7 @@ impl Link {
     pub fn new(conditions: Conditions, seed: u64, what: &str) -> Result<Option<Link>> {
         let device = Path::new("/dev/net/tun").exists();
         let (Some(near), Some(far), true) = (Network::new(true), Network::new(false), device) else {
-            eprintln!("not run: {what} (it needs root, iproute2 and /dev/net/tun)");
+            not_run(what, "it needs root, iproute2 and /dev/net/tun");
             return Ok(None);
         };
         for (network, [own, other]) in [(&near, ADDRESSES), (&far, [ADDRESSES[1], ADDRESSES[0]])] {

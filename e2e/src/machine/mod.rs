@@ -5,4 +5,5 @@ pub mod descriptors;
 pub mod link;
 pub mod native;
 pub mod network;
+pub mod not_run;
 pub mod programs;
