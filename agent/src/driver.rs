@@ -1,10 +1,13 @@
 //! Joins the core, the session, the volume, `scalwsd` and the link. One task, which never waits for a disk or a peer.
 
+mod compaction;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use journal::Compacted;
 use push::agent_session::{self as session, AgentSession, Close, HelloFacts};
 use push::grpc::client::Link;
 use push::limits;
@@ -78,6 +81,8 @@ pub struct Driver {
     reconnect: watch::Sender<u64>,
     events: mpsc::Receiver<Event>,
     checked: (mpsc::Sender<Vec<journal::Key>>, mpsc::Receiver<Vec<journal::Key>>),
+    compacted: (mpsc::Sender<std::io::Result<Compacted>>, mpsc::Receiver<std::io::Result<Compacted>>),
+    started: bool,
     end: Option<End>,
 }
 
@@ -127,10 +132,13 @@ impl Driver {
             reconnect,
             events,
             checked: mpsc::channel(1),
+            compacted: mpsc::channel(1),
+            started: false,
             end: None,
         };
         let jobs = driver.perform(effects);
         driver.work(jobs);
+        driver.started = true;
         Ok(driver)
     }
 
@@ -154,6 +162,7 @@ impl Driver {
                     None => return End::Restart("the lanes to scalwsd ended".to_owned()),
                 },
                 Some(dead) = self.checked.1.recv() => vec![Job::Core(Input::Checked { dead })],
+                Some(compacted) = self.compacted.1.recv() => vec![self.compacted(compacted)],
                 heard = hear(&mut self.stream) => match heard {
                     Heard::Message(input) => vec![Job::Session(input)],
                     Heard::Room => Vec::new(),
@@ -333,8 +342,9 @@ impl Driver {
                     tracing::error!("the volume cannot be written: {e}");
                 }
                 match (&effect, failure) {
-                    (Effect::Replace { .. }, failure) => {
-                        jobs.push(Job::Core(Input::Replaced { file, done: failure.is_none() }));
+                    (Effect::Replace { content, .. }, failure) => {
+                        let len = failure.is_none().then_some(content.len() as u64);
+                        jobs.push(Job::Core(Input::Replaced { file, len }));
                     }
                     (_, Some(e)) => {
                         failed.insert(file);
@@ -347,6 +357,7 @@ impl Driver {
             match effect {
                 Effect::Report(report) => jobs.extend(self.report(report).into_iter().map(Job::Session)),
                 Effect::Check { journal, commit } => self.check(journal, commit),
+                Effect::Compact { journal, settled } => jobs.extend(self.compact(&journal, settled)),
                 Effect::Fatal(why) => self.end = Some(End::Restart(why)),
                 call @ (Effect::Reload { .. } | Effect::ReadBack) => {
                     let journal_us = std::mem::take(&mut self.journal_us);

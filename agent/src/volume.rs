@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use journal::mutants::{self, Mutant};
-use journal::{CONFIG_FILE, Digest, JournalFile, KEYS_FOLDER, MEMBERS_FILE};
+use journal::{CONFIG_FILE, Compacted, Compaction, Digest, JournalFile, KEYS_FOLDER, MEMBERS_FILE};
 use zeroize::Zeroizing;
 
 use crate::core::{Effect, File, VolumeImage};
@@ -57,6 +57,20 @@ impl Volume {
         })
     }
 
+    /// The work of [`Effect::Compact`], to be done on a thread of its own.
+    pub fn compaction(&self, journal: &str, settled: u64) -> Compaction {
+        self.config.compaction(journal, settled)
+    }
+
+    /// Puts the configuration journal that was written anew in its place, and goes on in it. Gives the old one, which is
+    /// best closed elsewhere.
+    ///
+    /// # Errors
+    /// When that fails; the old one stays.
+    pub fn adopt(&mut self, compacted: Compacted) -> io::Result<fs::File> {
+        self.config.adopt(compacted)
+    }
+
     fn file(&mut self, file: File) -> &mut JournalFile {
         match file {
             File::Config => &mut self.config,
@@ -103,10 +117,12 @@ impl Volume {
 /// # Errors
 /// When a file cannot be removed.
 pub fn wipe(folder: &Path) -> io::Result<()> {
-    for name in [CONFIG_FILE, MEMBERS_FILE] {
-        match fs::remove_file(folder.join(name)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
+    for path in [CONFIG_FILE, MEMBERS_FILE].map(|name| folder.join(name)) {
+        for path in [JournalFile::beside(&path), path] {
+            match fs::remove_file(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
         }
     }
     match fs::remove_dir_all(folder.join(KEYS_FOLDER)) {

@@ -544,3 +544,76 @@ fn a_torn_members_journal_is_cut_and_the_set_is_compared() {
         world.assert_in_step();
     }
 }
+
+/// A world whose journal is being written anew, and what is wanted in it.
+fn world_that_compacts() -> (World, Wanted, u64) {
+    let mut world = World::new();
+    world.slow_compaction = true;
+    let mut wanted = Wanted::new();
+    let secret = world.secret("key");
+    resource(&mut wanted, "kept", "1", &[secret]);
+    let mut generation = 0;
+    while world.compacting.is_none() {
+        generation += 1;
+        resource(&mut wanted, "big", &format!("{generation}{}", "y".repeat(9_000)), &[]);
+        world.push(&wanted, (1, generation));
+        assert!(generation < 100, "a journal that grows is written anew");
+    }
+    (world, wanted, generation)
+}
+
+#[test]
+fn while_the_journal_is_written_anew_members_go_on_and_nothing_that_comes_is_lost() {
+    let (mut world, mut wanted, generation) = world_that_compacts();
+    let before = world.volume.config.clone();
+    // Members, a new epoch, a restart of scalwsd, a poll, a stream that ends, and a whole new configuration.
+    world.put_set(7, "a/b:80/tcp", &["10.0.0.1:80"]);
+    assert!(world.reports.iter().any(|r| matches!(r, Report::MembersApplied { seq: 7, .. })), "members do not wait");
+    world.feed(Input::StreamEnded);
+    world.feed(Input::Epoch(5));
+    world.restart_scalwsd();
+    world.feed(Input::Down);
+    let up = world.scalwsd.config();
+    world.feed(Input::Up(up));
+    world.feed(Input::Poll);
+    wanted.remove(&journal::Key::new("fragment", "kept"));
+    resource(&mut wanted, "new", "2", &[]);
+    world.push(&wanted, (5, generation + 1));
+    assert_eq!(world.volume.config, before, "the old file stands still");
+    let (journal, _) = world.compacting.clone().unwrap();
+    world.end_compaction();
+    let replay = journal::Replay::of(&world.volume.config);
+    assert_eq!((replay.journal.as_deref(), replay.highest_epoch), (Some(&*journal), 5));
+    assert_eq!(world.core.facts().applied, Some((Version::new(5, generation + 1), root_of(&wanted))));
+    world.assert_in_step();
+    world.restart_agent();
+    assert_eq!(world.core.facts().highest_epoch, 5);
+    world.assert_in_step();
+}
+
+#[test]
+fn an_agent_that_dies_while_the_journal_is_written_anew_has_what_it_had() {
+    let (mut world, wanted, _) = world_that_compacts();
+    let applied = world.core.facts().applied;
+    world.slow_compaction = false;
+    world.restart_agent();
+    assert_eq!(world.core.facts().applied, applied);
+    assert!(world.volume.config.len() < 40_000, "it is written anew after all: {} bytes", world.volume.config.len());
+    assert_eq!(world.core.facts().root, root_of(&wanted));
+    world.assert_in_step();
+}
+
+#[test]
+fn what_waited_for_a_compaction_that_failed_goes_on_in_the_old_journal() {
+    let (mut world, mut wanted, generation) = world_that_compacts();
+    resource(&mut wanted, "new", "2", &[]);
+    world.push(&wanted, (2, generation + 1));
+    let len = world.volume.config.len();
+    let (journal, _) = world.compacting.take().unwrap();
+    world.feed(Input::Replaced { file: agent::core::File::Config, len: None });
+    assert!(world.volume.config.len() > len, "it was appended to");
+    assert_ne!(journal::Replay::of(&world.volume.config).journal.as_deref(), Some(&*journal));
+    assert_eq!(world.core.facts().root, root_of(&wanted));
+    assert_eq!(world.compacting, None, "not again before it has grown");
+    world.assert_in_step();
+}

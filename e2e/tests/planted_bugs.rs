@@ -89,6 +89,7 @@ fn row(mutant: Mutant) -> Row {
         Mutant::RemovalWhileAwayIsLost => ("#415", "Kmesh", "2024", "P1", Simulation),
         Mutant::MembersWaitForConfiguration => ("#14349", "Istio", "2019", "P1", Simulation),
         Mutant::CommitCountsAsAccepted => ("class: half a write is loaded", "many", "", "P2", Simulation),
+        Mutant::RewriteForgetsWhatCame => ("class: appended during a rewrite", "many", "", "P2", Simulation),
         Mutant::MissingKeyIsNotAskedFor => ("#33607", "Envoy", "2024", "P1", Simulation),
         Mutant::KeyIsNotWaitedFor => ("#47309", "Envoy", "2026", "P8", Simulation),
         Mutant::NoBackPressure => ("#28261", "Istio", "2020", "P9", Simulation),

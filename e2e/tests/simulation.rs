@@ -14,36 +14,42 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn run(seed: u64) -> Result<u64, String> {
-    let outcome = catch_unwind(|| Simulation::new(seed).run(TURNS, AGREE_MS).map(|done| done.messages));
+/// What a seed did: messages carried, and journals written anew.
+fn run(seed: u64) -> Result<[u64; 2], String> {
+    let outcome =
+        catch_unwind(|| Simulation::new(seed).run(TURNS, AGREE_MS).map(|done| [done.messages, done.compactions()]));
     outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         Err(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
     })
 }
 
-/// Runs seeds on two threads; gives the messages that were carried and what failed.
-fn run_all(seeds: std::ops::Range<u64>) -> (u64, Vec<String>) {
+fn sum([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
+    [a + c, b + d]
+}
+
+/// Runs seeds on two threads; gives what they did and what failed.
+fn run_all(seeds: std::ops::Range<u64>) -> ([u64; 2], Vec<String>) {
     let half = seeds.start + (seeds.end - seeds.start) / 2;
     let work = |seeds: std::ops::Range<u64>| {
-        let (mut messages, mut failed) = (0, Vec::new());
+        let (mut did, mut failed) = ([0; 2], Vec::new());
         for seed in seeds {
             match run(seed) {
-                Ok(carried) => messages += carried,
+                Ok(more) => did = sum(did, more),
                 Err(why) => failed.push(format!("seed {seed}: {why}")),
             }
             if failed.len() == 3 {
                 break;
             }
         }
-        (messages, failed)
+        (did, failed)
     };
     std::thread::scope(|scope| {
         let second = scope.spawn(|| work(half..seeds.end));
-        let (messages, mut failed) = work(seeds.start..half);
+        let (did, mut failed) = work(seeds.start..half);
         let (more, others) = second.join().unwrap();
         failed.extend(others);
-        (messages + more, failed)
+        (sum(did, more), failed)
     })
 }
 
@@ -54,10 +60,11 @@ fn whatever_goes_wrong_every_agent_comes_to_hold_what_is_desired_and_never_goes_
         None => 0..number("SIM_SEEDS").unwrap_or(1_000),
     };
     let count = seeds.end - seeds.start;
-    let (messages, failed) = run_all(seeds);
+    let ([messages, compactions], failed) = run_all(seeds);
     assert!(failed.is_empty(), "{}\nrun one again: SIM_SEED=N cargo test -p e2e --test simulation", failed.join("\n"));
-    println!("{count} seeds, {messages} messages carried, nothing lost");
+    println!("{count} seeds, {messages} messages carried, {compactions} journals written anew, nothing lost");
     assert!(messages > 100 * count, "so few messages prove nothing: {messages} in {count} seeds");
+    assert!(compactions >= count, "so few journals written anew prove nothing: {compactions} in {count} seeds");
 }
 
 /// One thing that happens to a cluster at peace, with many seeds.

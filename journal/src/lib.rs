@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod check;
 pub mod client;
+mod compaction;
 pub mod digest;
 mod file;
 mod follower;
@@ -15,8 +16,9 @@ mod replay;
 mod transactions;
 
 pub use client::AdminClient;
+pub use compaction::Anew;
 pub use digest::{Digest, Key, MemberTree, Place, Tree};
-pub use file::JournalFile;
+pub use file::{Compacted, Compaction, JournalFile};
 pub use follower::{Follower, JournalChange, JournalError, Staged};
 pub use record::Record;
 pub use replay::{Accepted, Head, Outline, Replay, Stored};

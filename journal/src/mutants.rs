@@ -45,6 +45,8 @@ mutants! {
     MembersWaitForConfiguration,
     /// The class of a half-written state that is loaded after a restart: a commit counts without its acceptance.
     CommitCountsAsAccepted,
+    /// The class of a log that is rewritten in the background: what is appended meanwhile is not in the new one.
+    RewriteForgetsWhatCame,
     /// envoyproxy/envoy#33607: a key that is missing is never asked for, so its listener cannot come to life.
     MissingKeyIsNotAskedFor,
     /// envoyproxy/envoy#47309: a listener goes live before its key is there.

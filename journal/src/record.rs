@@ -203,6 +203,30 @@ pub fn checksum(lines: &[u8], id: u64, epoch: u64, generation: u64, root: &Diges
     digest::hash(&[lines, &id.to_le_bytes(), &epoch.to_le_bytes(), &generation.to_le_bytes(), &root.0])
 }
 
+/// [`checksum`] over lines that come one after the other.
+pub(crate) struct Checksum(blake3::Hasher);
+
+impl Checksum {
+    /// Over lines of so many bytes in all.
+    pub(crate) fn over(len: u64) -> Checksum {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&len.to_le_bytes());
+        Checksum(hasher)
+    }
+
+    pub(crate) fn add(&mut self, line: &[u8]) {
+        self.0.update(line);
+    }
+
+    pub(crate) fn end(mut self, id: u64, epoch: u64, generation: u64, root: &Digest) -> Digest {
+        for part in [&id.to_le_bytes()[..], &epoch.to_le_bytes(), &generation.to_le_bytes(), &root.0] {
+            self.0.update(&(part.len() as u64).to_le_bytes());
+            self.0.update(part);
+        }
+        Digest(*self.0.finalize().as_bytes())
+    }
+}
+
 impl Record {
     /// Appends the line, its line feed included. A body is written byte for byte.
     pub fn encode_into(&self, out: &mut Vec<u8>) {

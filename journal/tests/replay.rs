@@ -190,12 +190,13 @@ proptest! {
             prop_assert_eq!(follower.root(), state.tree.root());
             if fate == 5 {
                 id = format!("journal-{commit}");
-                let mut text = line(Record::Journal { id: id.clone() });
-                let puts = state.bodies.iter().map(|(key, body)| Record::Put { key: key.clone(), secrets: Vec::new().into(), body: body.clone() });
-                encode_transaction(puts, commit, (1, commit), state.tree.root(), &mut text);
-                text.extend(line(Record::Accepted { id: commit }));
-                file.replace(&text).unwrap();
-                prop_assert_eq!(file.len() as usize, text.len());
+                let old = Replay::of(&std::fs::read(&path).unwrap());
+                let compacted = file.compaction(&id, file.len()).run().unwrap();
+                drop(file.adopt(compacted).unwrap());
+                let text = std::fs::read(&path).unwrap();
+                let new = Replay::of(&text);
+                prop_assert_eq!((new.settled, file.len(), new.journal.as_deref()), (text.len() as u64, text.len() as u64, Some(&*id)));
+                prop_assert_eq!((new.head, new.resources), (old.head, old.resources), "the same state in one transaction");
             }
         }
         let (reopened, accepted) = Follower::open(&path).unwrap();
@@ -374,4 +375,68 @@ fn a_body_stands_last_and_raw_in_its_line() {
     assert_eq!(text, b"{\"put\":{\"kind\":\"pool\",\"name\":\"x\",\"body\":{\"n\":1.0e2,\"n2\":1E5}}}\n");
     assert!(Record::decode(b"{\"put\":{\"body\":{},\"kind\":\"pool\",\"name\":\"x\"}}").is_err());
     assert!(Record::decode(b"{\"put\":{\"kind\":\"pool\",\"name\":\"x\",\"body\":{},\"more\":1}}").is_err());
+}
+
+/// A journal of three commits, the second of which replaces what the first put.
+fn three_commits() -> Vec<u8> {
+    let mut text = line(Record::Journal { id: "old".to_owned() });
+    let mut tree = Tree::default();
+    for commit in 1..=3u64 {
+        let (key, body) =
+            (Key::new("pool", if commit == 3 { "b" } else { "a" }), Bytes::from(format!("{{\"n\":{commit}}}")));
+        tree.insert(key.clone(), digest::leaf(&key, &body));
+        let put = Record::Put { key, secrets: vec![Digest::of(b"key")].into(), body };
+        encode_transaction([put], commit, (1, commit), tree.root(), &mut text);
+        text.extend(line(Record::Accepted { id: commit }));
+    }
+    text
+}
+
+#[test]
+fn a_journal_written_anew_says_the_same_and_never_less() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.jsonl");
+    let mut text = three_commits();
+    let settled = text.len() as u64;
+    let old = Replay::of(&text);
+    text.extend_from_slice(b"leftovers of a write that was cut short");
+    std::fs::write(&path, &text).unwrap();
+    let mut file = JournalFile::open(&path).unwrap();
+    let compacted = file.compaction("new", settled).run().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), text, "nothing happens to the old one before the rename");
+    drop(file.adopt(compacted).unwrap());
+    let new = Replay::of(&std::fs::read(&path).unwrap());
+    assert_eq!((new.journal.as_deref(), new.settled, &new.corrupt), (Some("new"), file.len(), &None));
+    assert_eq!((new.head, new.resources, new.highest_epoch), (old.head, old.resources, old.highest_epoch));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    file.append(&line(Record::Epoch { highest: 9 })).unwrap();
+    assert_eq!(Replay::of(&std::fs::read(&path).unwrap()).highest_epoch, 9, "what follows goes to the new one");
+
+    // Damage in the middle, a commit that is not accepted, a file that is too short: refused, and nothing is left.
+    let good = three_commits();
+    let mut damaged = good.clone();
+    let middle = damaged.windows(6).position(|w| w == b"{\"n\":2").unwrap() + 5;
+    damaged[middle] = b'7';
+    let open = good[..good.len() - line(Record::Accepted { id: 3 }).len()].to_vec();
+    for (what, text, settled) in
+        [("damaged", &damaged, good.len()), ("open", &open, open.len()), ("short", &open, good.len())]
+    {
+        std::fs::write(&path, text).unwrap();
+        let file = JournalFile::open(&path).unwrap();
+        let refused = file.compaction("newer", settled as u64).run();
+        assert!(refused.is_err(), "{what}: a state that is older than what was accepted");
+        assert_eq!(&std::fs::read(&path).unwrap(), text, "{what}: the old one stays");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "{what}");
+    }
+}
+
+#[test]
+fn what_a_death_left_beside_a_journal_is_removed_when_it_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.jsonl");
+    std::fs::write(&path, three_commits()).unwrap();
+    std::fs::write(JournalFile::beside(&path), b"half").unwrap();
+    drop(JournalFile::open(&path).unwrap());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read(&path).unwrap(), three_commits());
 }

@@ -63,15 +63,6 @@ struct Running {
     repair_failed: bool,
 }
 
-/// What holds again when a compaction fails.
-#[derive(Debug)]
-struct BeforeCompaction {
-    journal: Arc<str>,
-    len: u64,
-    settled: u64,
-    live: u64,
-}
-
 /// The configuration lane. See [`super::AgentCore`].
 #[derive(Debug)]
 pub struct ConfigLane {
@@ -98,7 +89,10 @@ pub struct ConfigLane {
     live: u64,
     /// Not before the journal is this long is it written anew; raised when that failed.
     compact_from: u64,
-    before_compaction: Option<BeforeCompaction>,
+    /// A journal shorter than this is not written anew.
+    pub(super) floor: u64,
+    /// The journal that is being written.
+    next_journal: Option<Arc<str>>,
     up: Option<Running>,
     phase: Phase,
     work: Option<Work>,
@@ -131,7 +125,8 @@ impl ConfigLane {
             settled: replay.settled,
             len,
             compact_from: 0,
-            before_compaction: None,
+            floor: compaction::FLOOR,
+            next_journal: None,
             up: None,
             phase: Phase::Idle,
             work: None,
@@ -143,7 +138,6 @@ impl ConfigLane {
         if replay.journal.is_none() || replay.corrupt.is_some() {
             // Damage, or no journal yet: a new one that says what could be read.
             lane.compact(out);
-            lane.phase = Phase::Idle;
         } else if let Some(open) = replay.open {
             let stored = |put: journal::Put| Stored { body: put.body(text), secrets: put.secrets };
             let changes = open.changes.into_iter().map(|c| (c.key, c.put.map(stored)));
@@ -263,9 +257,7 @@ impl ConfigLane {
     }
 
     pub(super) fn up(&mut self, answer: ConfigAnswer, out: &mut Vec<Effect>) {
-        if self.phase != Phase::Checking {
-            self.phase = Phase::Idle;
-        }
+        self.forget_calls();
         self.heard(&answer);
         self.take_not_live(answer.not_live, out);
         self.pump(out);
@@ -278,7 +270,12 @@ impl ConfigLane {
 
     pub(super) fn down(&mut self) {
         self.up = None;
-        if self.phase != Phase::Checking {
+        self.forget_calls();
+    }
+
+    /// Answers of a connection that dropped do not come. What goes on without it does.
+    fn forget_calls(&mut self) {
+        if !matches!(self.phase, Phase::Checking | Phase::Compacting) {
             self.phase = Phase::Idle;
         }
     }
@@ -302,7 +299,8 @@ impl ConfigLane {
 
     /// Starts the next thing when nothing is under way.
     fn pump(&mut self, out: &mut Vec<Effect>) {
-        if self.phase != Phase::Idle {
+        let ignored = self.phase == Phase::Compacting && mutants::active(Mutant::RewriteForgetsWhatCame);
+        if self.phase != Phase::Idle && !ignored {
             return;
         }
         if self.work.is_some() {
@@ -333,7 +331,8 @@ impl ConfigLane {
         if let Some(transfer) = self.waiting.take() {
             return self.start(transfer, out);
         }
-        if compaction::is_due(self.len, self.live) && self.len >= self.compact_from {
+        let due = compaction::is_due(self.len, self.live, self.floor) && self.len >= self.compact_from;
+        if due && self.next_journal.is_none() {
             self.compact(out);
         }
     }

@@ -36,6 +36,8 @@ pub struct MemberLane {
     len: u64,
     live: u64,
     compact_from: u64,
+    /// A journal shorter than this is not written anew.
+    pub(super) floor: u64,
     lens_before: Option<(u64, u64)>,
     /// The start id of the connected `scalwsd`.
     up: Option<Arc<str>>,
@@ -61,6 +63,7 @@ impl MemberLane {
             tree: replay.tree,
             len: text.len() as u64,
             compact_from: 0,
+            floor: compaction::FLOOR,
             lens_before: None,
             up: None,
             compared: false,
@@ -148,7 +151,7 @@ impl MemberLane {
                 self.repair(name, out);
             } else if let Some(change) = self.queue.pop_front() {
                 self.begin(change, out);
-            } else if compaction::is_due(self.len, self.live) && self.len >= self.compact_from {
+            } else if compaction::is_due(self.len, self.live, self.floor) && self.len >= self.compact_from {
                 self.compact(out);
             } else {
                 return;

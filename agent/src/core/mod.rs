@@ -41,6 +41,13 @@ impl AgentCore {
         (AgentCore { config, members }, effects)
     }
 
+    /// From how many bytes on a journal is written anew once it is twice what is live in it: for simulations, whose
+    /// journals are small.
+    pub fn set_journal_floor(&mut self, bytes: u64) {
+        self.config.floor = bytes;
+        self.members.floor = bytes;
+    }
+
     /// Takes one input; gives what must be done, in order.
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
@@ -71,8 +78,8 @@ impl AgentCore {
             Input::Checked { dead } => self.config.checked(&dead, out),
             Input::MembersAnswered(result) => self.members.answered(result, out),
             Input::Upstreams(result) => self.members.listed(result, out),
-            Input::Replaced { file: File::Config, done } => self.config.replaced(done, out),
-            Input::Replaced { file: File::Members, done } => self.members.replaced(done, out),
+            Input::Replaced { file: File::Config, len } => self.config.replaced(len, out),
+            Input::Replaced { file: File::Members, len } => self.members.replaced(len.is_some(), out),
             Input::VolumeFailed { file: File::Config, message } => self.config.volume_failed(&message, out),
             Input::VolumeFailed { file: File::Members, message } => self.members.volume_failed(&message, out),
         }

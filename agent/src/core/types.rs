@@ -102,12 +102,12 @@ pub enum Input {
     MembersAnswered(Result<Option<Digest>, CallError>),
     /// The answer to [`Effect::ListUpstreams`].
     Upstreams(Result<Vec<(Arc<str>, Digest)>, CallError>),
-    /// The answer to [`Effect::Replace`].
+    /// The answer to [`Effect::Replace`] and [`Effect::Compact`].
     Replaced {
         /// Which file.
         file: File,
-        /// Whether the new one is in place.
-        done: bool,
+        /// The length of the new one; nothing if the old one stays.
+        len: Option<u64>,
     },
     /// A write failed. Effects behind it for the same file, calls included, were not done.
     VolumeFailed {
@@ -150,6 +150,14 @@ pub enum Effect {
         file: File,
         /// Its content.
         content: Bytes,
+    },
+    /// Write the configuration journal anew as [`journal::Anew`], beside everything else, however long it takes, and put it
+    /// in its place. Answer with [`Input::Replaced`]: until then nothing is written to it.
+    Compact {
+        /// The id of the new journal.
+        journal: Arc<str>,
+        /// The old one counts up to this offset.
+        settled: u64,
     },
     /// `POST /v1/reload`. Answer with [`Input::Reloaded`].
     Reload {
@@ -205,6 +213,7 @@ impl Effect {
             Effect::Append { file, .. } | Effect::Cut { file, .. } | Effect::Replace { file, .. } => Some(*file),
             Effect::WriteKey { .. }
             | Effect::UnlinkKeys(_)
+            | Effect::Compact { .. }
             | Effect::Reload { .. }
             | Effect::ReadBack
             | Effect::Check { .. } => Some(File::Config),

@@ -87,7 +87,7 @@ fn read_volume(folder: &Path) -> Volume {
             keys.insert(digest, std::fs::read(entry.path()).unwrap());
         }
     }
-    Volume { config: read("config.jsonl"), members: read("members.jsonl"), keys, limit: None }
+    Volume { config: read("config.jsonl"), beside: None, members: read("members.jsonl"), keys, limit: None }
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response<Full<Bytes>> {

@@ -10,7 +10,7 @@ use agent::core::{AgentCore, CallError, Effect, File, Input, MemberChange, Repor
 use bytes::Bytes;
 use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer};
 use journal::members::{MemberSet, MembersReplay};
-use journal::{Digest, Key, MemberTree, Replay, Tree, digest};
+use journal::{Anew, Digest, Key, MemberTree, Replay, Tree, digest};
 use push::agent_session::{MembersChange, Timings, Transfer, TransferPut};
 use push::{Prefix, Secret, Version};
 
@@ -21,6 +21,8 @@ pub type Wanted = BTreeMap<Key, (Bytes, Vec<Digest>)>;
 #[derive(Clone, Debug, Default)]
 pub struct Volume {
     pub config: Vec<u8>,
+    /// A configuration journal that is not in its place yet.
+    pub beside: Option<Vec<u8>>,
     pub members: Vec<u8>,
     pub keys: BTreeMap<Digest, Vec<u8>>,
     /// Writes that make the volume larger than this fail half-way.
@@ -80,6 +82,25 @@ impl Volume {
             }
             _ => return None,
         })
+    }
+}
+
+impl Volume {
+    /// Writes the configuration journal anew, beside the old one; false when there was no room.
+    fn compact(&mut self, journal: &str, settled: u64) -> bool {
+        let settled = usize::try_from(settled).expect("a file in memory");
+        let anew = Anew::of(&self.config[..settled], journal).expect("what settled can be read");
+        let mut new = Vec::new();
+        anew.write_to(&mut new).unwrap();
+        assert_eq!(new.len() as u64, anew.len(), "it is as long as it said");
+        self.beside = (new.len() <= self.room()).then_some(new);
+        self.beside.is_some()
+    }
+
+    /// Puts it in its place: its length.
+    fn adopt(&mut self) -> Option<u64> {
+        self.config = self.beside.take()?;
+        Some(self.config.len() as u64)
     }
 }
 
@@ -203,6 +224,9 @@ pub struct World {
     pub kill: Option<(u64, Death)>,
     pub fatal: Option<String>,
     pub secrets: BTreeMap<Digest, Vec<u8>>,
+    /// Whether a journal that is written anew takes until [`World::end_compaction`].
+    pub slow_compaction: bool,
+    pub compacting: Option<(Arc<str>, u64)>,
     boots: u64,
 }
 
@@ -218,6 +242,8 @@ impl World {
             kill: None,
             fatal: None,
             secrets: BTreeMap::new(),
+            slow_compaction: false,
+            compacting: None,
             boots: 0,
         };
         world.perform(effects);
@@ -229,6 +255,8 @@ impl World {
     /// The agent starts anew on what is on the volume.
     pub fn restart_agent(&mut self) {
         self.boots += 1;
+        // The thread died with it, and opening the volume removes what it left.
+        (self.compacting, self.volume.beside) = (None, None);
         let (core, effects) = AgentCore::open(self.volume.image(), &format!("boot-{}", self.boots));
         self.core = core;
         self.perform(effects);
@@ -247,6 +275,14 @@ impl World {
         self.perform(effects);
     }
 
+    /// The journal that is written anew is done.
+    pub fn end_compaction(&mut self) {
+        let (journal, settled) = self.compacting.take().expect("a journal is being written");
+        self.volume.compact(&journal, settled);
+        let len = self.volume.adopt();
+        self.feed(Input::Replaced { file: File::Config, len });
+    }
+
     fn perform(&mut self, effects: Vec<Effect>) {
         let mut queue: VecDeque<Effect> = effects.into();
         let mut failed: BTreeSet<File> = BTreeSet::new();
@@ -263,8 +299,14 @@ impl World {
             }
             self.effects += 1;
             if let Some((_, death)) = self.kill.take_if(|(at, _)| *at == self.effects) {
-                if let (Death::AgentTorn, Effect::Append { file, lines }) = (death, &effect) {
-                    self.volume.file(*file).extend_from_slice(&lines[..lines.len() / 2]);
+                match (death, &effect) {
+                    (Death::AgentTorn, Effect::Append { file, lines }) => {
+                        self.volume.file(*file).extend_from_slice(&lines[..lines.len() / 2]);
+                    }
+                    (Death::AgentTorn, Effect::Compact { journal, settled }) => {
+                        self.volume.compact(journal, *settled);
+                    }
+                    _ => {}
                 }
                 match death {
                     Death::Both => {
@@ -276,20 +318,54 @@ impl World {
                         self.restart_scalwsd();
                         answers.push_back(Input::Down);
                         answers.push_back(Input::Up(self.scalwsd.config()));
-                        if self.volume.perform(&effect).is_some() {
-                            continue;
+                        match effect {
+                            // It has nothing to do with that, and goes on below.
+                            Effect::Compact { .. } => {}
+                            Effect::Report(report) => {
+                                self.reports.push(report);
+                                continue;
+                            }
+                            // A call on the connection that dropped gets no answer.
+                            other => {
+                                let _none_if_a_call = self.volume.perform(&other);
+                                continue;
+                            }
                         }
-                        if let Effect::Report(report) = effect {
-                            self.reports.push(report);
-                        }
-                        // A call on the connection that dropped gets no answer.
-                        continue;
                     }
                 }
             }
+            if let Effect::Compact { journal, settled } = effect {
+                if self.slow_compaction {
+                    let before = self.compacting.replace((journal, settled));
+                    assert_eq!(before, None, "one at a time");
+                    continue;
+                }
+                self.volume.compact(&journal, settled);
+                // The rename is an effect of its own.
+                self.effects += 1;
+                match self.kill.take_if(|(at, _)| *at == self.effects) {
+                    None => {}
+                    Some((_, Death::Agent | Death::AgentTorn)) => return self.restart_agent(),
+                    Some((_, Death::Both)) => {
+                        self.restart_scalwsd();
+                        return self.restart_agent();
+                    }
+                    Some((_, Death::Scalwsd)) => {
+                        self.restart_scalwsd();
+                        answers.push_back(Input::Down);
+                        answers.push_back(Input::Up(self.scalwsd.config()));
+                    }
+                }
+                let len = self.volume.adopt();
+                answers.push_back(Input::Replaced { file: File::Config, len });
+                continue;
+            }
             if let Some(done) = self.volume.perform(&effect) {
                 match effect {
-                    Effect::Replace { file, .. } => answers.push_back(Input::Replaced { file, done }),
+                    Effect::Replace { file, .. } => {
+                        let len = done.then(|| self.volume.file(file).len() as u64);
+                        answers.push_back(Input::Replaced { file, len });
+                    }
                     other if !done => {
                         let file = other.file().expect("every write has its file");
                         failed.insert(file);
@@ -368,7 +444,7 @@ impl World {
     pub fn transfer_to(&mut self, wanted: &Wanted, version: (u64, u64)) -> Transfer {
         let held: BTreeMap<Key, Bytes> = {
             use push::agent_session::Holdings;
-            let resources = self.core.config().resources();
+            let resources = Replay::of(&self.volume.config).resources;
             Holdings::tree(&self.core).iter().map(|(key, _)| (key.clone(), resources[key].body.clone())).collect()
         };
         let base_root = self.core.facts().root;
@@ -416,7 +492,7 @@ impl World {
     pub fn assert_in_step(&mut self) {
         assert_eq!(self.fatal, None);
         let facts = self.core.facts();
-        let resources = self.core.config().resources();
+        let resources = Replay::of(&self.volume.config).resources;
         let held: BTreeMap<Key, Bytes> = resources.iter().map(|(k, s)| (k.clone(), s.body.clone())).collect();
         assert_eq!(self.scalwsd.state, held, "scalwsd runs what the agent accepted");
         let named: BTreeSet<Digest> = resources.values().flat_map(|s| s.secrets.iter().copied()).collect();

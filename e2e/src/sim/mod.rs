@@ -308,6 +308,11 @@ impl Simulation {
         }
     }
 
+    /// Configuration journals that were written anew while their agent ran.
+    pub fn compactions(&self) -> u64 {
+        self.nodes.iter().map(|node| node.compactions).sum()
+    }
+
     fn desired(&self, fleet: &translate::FleetName) -> Version {
         self.controllers[&self.leader].with(fleet, |fleet| fleet.version())
     }

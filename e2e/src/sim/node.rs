@@ -24,6 +24,11 @@ const COMPARE_MS: u64 = 60_000;
 /// How long Hello waits for `scalwsd`, in milliseconds.
 const HELLO_MS: u64 = 2_000;
 
+/// A journal is written anew from this length on, in bytes: those of a run are short.
+const FLOOR: u64 = 4_096;
+/// The longest time that it takes, in milliseconds.
+const COMPACTION_MS: u64 = 400;
+
 /// A stream to one of the controllers, with the session at its other end.
 pub(crate) struct Stream {
     /// Which controller.
@@ -57,6 +62,10 @@ pub(crate) struct Node {
     /// Its stream, if it has one.
     pub(crate) stream: Option<Stream>,
     answers: VecDeque<(u64, Input)>,
+    /// The journal that is being written anew, as which and from how much, and when that is done.
+    compaction: Option<(u64, Arc<str>, u64)>,
+    /// Journals that were put in their place while the agent ran.
+    pub(crate) compactions: u64,
     /// When it may connect again.
     pub(crate) connect_at: u64,
     /// Since when a stream waits for its Hello.
@@ -91,6 +100,8 @@ impl Node {
             proxy: Proxy::default(),
             stream: None,
             answers: VecDeque::new(),
+            compaction: None,
+            compactions: 0,
             connect_at: 0,
             waiting: None,
             boots: 0,
@@ -105,7 +116,9 @@ impl Node {
             calm: false,
         };
         let mut calm = Dice::new(0);
+        node.core.set_journal_floor(FLOOR);
         node.perform(0, effects, &mut calm, Faults::default(), readings);
+        node.end_compaction(0, &mut calm, Faults::default(), readings);
         node.proxy.start(&node.volume, readings);
         node.answers.push_back((0, Input::Up(node.proxy.config())));
         node
@@ -150,13 +163,39 @@ impl Node {
         self.boots += 1;
         (self.stream, self.waiting) = (None, None);
         self.answers.clear();
+        if let Some((_, journal, settled)) = self.compaction.take() {
+            // Somewhere in the middle of it.
+            self.volume.compact(&journal, settled, true);
+        }
         self.connect_at = now + dice.below(300);
         let (core, effects) = AgentCore::open(self.volume.image(), &format!("boot-{}", self.boots));
         self.core = core;
+        self.core.set_journal_floor(FLOOR);
         let found = self.core.facts().applied.map(|(version, _)| version);
         assert!(found >= self.applied, "{} found {found:?} on its volume, after it said {:?}", self.name, self.applied);
         self.perform(now, effects, dice, Faults::default(), readings);
+        // What an agent starts with, it waits for.
+        self.end_compaction(now, dice, Faults::default(), readings);
         self.answers.push_back((now, Input::Up(self.proxy.config())));
+    }
+
+    /// A journal that is being written anew is complete and takes the place of the old one. Each step may be the last.
+    fn end_compaction(&mut self, now: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
+        let Some((_, journal, settled)) = &self.compaction else { return };
+        if dice.one_in(faults.die_at_effect) {
+            return self.crash(now, dice, readings);
+        }
+        self.volume.compact(journal, *settled, false);
+        self.compaction = None;
+        if dice.one_in(faults.die_at_effect) {
+            return self.crash(now, dice, readings);
+        }
+        let len = self.volume.adopt();
+        self.compactions += u64::from(len.is_some());
+        if dice.one_in(faults.die_at_effect) {
+            return self.crash(now, dice, readings);
+        }
+        self.answers.push_back((now, Input::Replaced { file: File::Config, len }));
     }
 
     /// The proxy dies and starts again; answers of its last life never come.
@@ -187,7 +226,8 @@ impl Node {
             return at;
         }
         let connect = (self.stream.is_none() && self.waiting.is_none()).then_some(self.connect_at);
-        [answers, hello, stream, server, connect, Some(self.poll_at.min(self.compare_at))]
+        let compaction = self.compaction.as_ref().map(|(at, ..)| *at);
+        [compaction, answers, hello, stream, server, connect, Some(self.poll_at.min(self.compare_at))]
             .into_iter()
             .flatten()
             .min()
@@ -212,6 +252,10 @@ impl Node {
         if now >= self.compare_at {
             self.compare_at = now + COMPARE_MS;
             self.feed(now, Input::Compare, dice, faults, readings);
+        }
+        if self.compaction.as_ref().is_some_and(|(at, ..)| now >= *at) {
+            busy = true;
+            self.end_compaction(now, dice, faults, readings);
         }
         // Each lane answers in its own order; the two lanes in none.
         if let Some(at) = self.answers.iter().position(|(at, _)| *at <= now)
@@ -319,7 +363,8 @@ impl Node {
             }
             match (self.volume.perform(&effect), effect) {
                 (Some(done), Effect::Replace { file, .. }) => {
-                    self.answers.push_back((now, Input::Replaced { file, done }));
+                    let len = done.then(|| self.volume.file(file).len() as u64);
+                    self.answers.push_back((now, Input::Replaced { file, len }));
                 }
                 (Some(true), _) => {}
                 (Some(false), effect) => {
@@ -364,6 +409,11 @@ impl Node {
                 self.look_at_drop(&set, readings);
                 self.proxy.sets.remove(&set);
                 Input::MembersAnswered(Ok(None))
+            }
+            Effect::Compact { journal, settled } => {
+                assert!(self.compaction.is_none(), "{}: two journals are written anew at once", self.name);
+                self.compaction = Some((now + dice.below(COMPACTION_MS), journal, settled));
+                return;
             }
             Effect::Report(report) => return self.report(now, report, dice, faults, readings),
             Effect::Fatal(_) => {

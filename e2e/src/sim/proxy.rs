@@ -8,7 +8,7 @@ use bytes::Bytes;
 use config::{Body, Kind, MemberSource, Name, ResourceId, Share, State};
 use journal::admin::{ConfigAnswer, NotLive, ReloadAnswer, codes};
 use journal::members::{MemberSet, MembersReplay};
-use journal::{Digest, Key, Replay, Tree, digest};
+use journal::{Anew, Digest, Key, Replay, Tree, digest};
 use push::Version;
 
 use super::manifests::{DEADLY, UNBUILT};
@@ -17,6 +17,8 @@ use super::manifests::{DEADLY, UNBUILT};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Volume {
     config: Vec<u8>,
+    /// A configuration journal that is not in its place yet, perhaps half of one.
+    beside: Option<Vec<u8>>,
     members: Vec<u8>,
     /// The key files.
     pub(crate) keys: BTreeMap<Digest, Bytes>,
@@ -26,7 +28,9 @@ pub(crate) struct Volume {
 
 impl Volume {
     /// What an agent finds when it starts.
-    pub(crate) fn image(&self) -> VolumeImage {
+    pub(crate) fn image(&mut self) -> VolumeImage {
+        // As the shipped one does when it is opened.
+        self.beside = None;
         VolumeImage {
             config: self.config.clone(),
             members: self.members.clone(),
@@ -34,7 +38,7 @@ impl Volume {
         }
     }
 
-    fn file(&mut self, file: File) -> &mut Vec<u8> {
+    pub(crate) fn file(&mut self, file: File) -> &mut Vec<u8> {
         match file {
             File::Config => &mut self.config,
             File::Members => &mut self.members,
@@ -47,6 +51,26 @@ impl Volume {
             let half = lines.len() / 2;
             self.file(*file).extend_from_slice(&lines[..half]);
         }
+    }
+
+    /// Writes the configuration journal anew, beside the old one, or as much of it as a death in the middle leaves.
+    pub(crate) fn compact(&mut self, journal: &str, settled: u64, half: bool) {
+        self.beside = None;
+        if self.full {
+            return;
+        }
+        let settled = usize::try_from(settled).unwrap_or(usize::MAX);
+        let old = self.config.get(..settled).expect("what settled is in the file");
+        let mut new = Vec::new();
+        Anew::of(old, journal).and_then(|anew| anew.write_to(&mut new)).expect("what settled can be read");
+        new.truncate(if half { new.len() / 2 } else { new.len() });
+        self.beside = Some(new);
+    }
+
+    /// Puts it in the place of the old one: its length, or nothing if there is none.
+    pub(crate) fn adopt(&mut self) -> Option<u64> {
+        self.config = self.beside.take()?;
+        Some(self.config.len() as u64)
     }
 
     /// Does an effect on files: whether it worked, or nothing if it is none.

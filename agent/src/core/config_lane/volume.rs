@@ -1,12 +1,12 @@
 //! What the configuration lane writes, and how long its journal is after that.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::{Digest, Record};
 
-use super::{BeforeCompaction, ConfigLane, Phase};
-use crate::core::compaction;
+use super::{ConfigLane, Phase};
 use crate::core::types::{Effect, File};
 
 impl ConfigLane {
@@ -45,34 +45,27 @@ impl ConfigLane {
 
     pub(super) fn compact(&mut self, out: &mut Vec<Effect>) {
         self.journals += 1;
-        let id = format!("{}-{}", self.boot_id, self.journals);
-        let content = compaction::config_journal(&id, self.highest_epoch, &self.condemned, self.head, &self.resources);
+        let journal: Arc<str> = format!("{}-{}", self.boot_id, self.journals).into();
         self.phase = Phase::Compacting;
-        self.before_compaction = Some(BeforeCompaction {
-            journal: std::mem::replace(&mut self.journal, id.into()),
-            len: self.len,
-            settled: self.settled,
-            live: self.live,
-        });
-        self.len = content.len() as u64;
-        self.settled = self.len;
-        self.live = self.len;
-        self.recorded_epoch = self.highest_epoch;
-        out.push(Effect::Replace { file: File::Config, content: content.into() });
+        self.next_journal = Some(Arc::clone(&journal));
+        out.push(Effect::Compact { journal, settled: self.settled });
     }
 
-    pub(in crate::core) fn replaced(&mut self, done: bool, out: &mut Vec<Effect>) {
-        if self.phase != Phase::Compacting {
-            return;
-        }
+    pub(in crate::core) fn replaced(&mut self, len: Option<u64>, out: &mut Vec<Effect>) {
+        let Some(journal) = self.next_journal.take() else { return };
         self.phase = Phase::Idle;
-        if let Some(before) = self.before_compaction.take()
-            && !done
-        {
+        match len {
+            Some(len) => {
+                self.journal = journal;
+                (self.len, self.settled, self.live) = (len, len, len);
+            }
+            // There is no old one.
+            None if self.journal.is_empty() => {
+                out.push(Effect::Fatal("cannot write a configuration journal".to_owned()));
+                return;
+            }
             // The old file stays. Not again before it has grown once more.
-            self.journal = before.journal;
-            (self.len, self.settled, self.live) = (before.len, before.settled, before.live);
-            self.compact_from = before.len.saturating_mul(2);
+            None => self.compact_from = self.len.saturating_mul(2),
         }
         self.pump(out);
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use agent::core::{AgentCore, Effect, Input, MemberChange, Report, VolumeImage};
+use agent::core::{AgentCore, Effect, File, Input, MemberChange, Report, VolumeImage};
 use anyhow::{Context, Result, bail};
 use journal::Digest;
 use journal::admin::{ConfigAnswer, ReloadAnswer};
@@ -100,7 +100,17 @@ impl Agent {
                     continue;
                 }
                 Effect::WriteKey { .. } | Effect::UnlinkKeys(_) | Effect::Cut { .. } => continue,
-                Effect::Replace { file, .. } => Input::Replaced { file, done: true },
+                Effect::Compact { .. } => {
+                    // About as long as what is in it.
+                    let lines = self
+                        .core
+                        .config()
+                        .resources()
+                        .iter()
+                        .map(|(key, stored)| key.name.len() + stored.body.len() + 60);
+                    Input::Replaced { file: File::Config, len: Some(lines.sum::<usize>() as u64 + 100) }
+                }
+                Effect::Replace { file, .. } => Input::Replaced { file, len: Some(0) },
                 Effect::Reload { journal, commit } => {
                     self.runs.root = self.loads.take().context("a reload without a transfer")?;
                     (self.runs.journal, self.runs.commit) = (Some((*journal).to_owned()), commit);
