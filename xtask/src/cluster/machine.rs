@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::programs::{FOLDER, Mode};
 use crate::command::{self, program_at_root};
@@ -22,18 +22,30 @@ pub(super) struct Go {
 /// Where Go's own archive is unpacked to by its instructions, which do not change the search path of every shell.
 const USUAL_GO: &str = "/usr/local/go/bin/go";
 
-/// The compiler; one that is too old for go.mod fetches a newer one by itself unless it may not.
+/// The compiler. One from 1.21 on that is older than go.mod wants fetches the newer one by itself, unless it may not.
 pub(super) fn go() -> Result<Go> {
+    let folder = repository::root().join(FOLDER);
+    let go_mod = std::fs::read_to_string(folder.join("go.mod")).with_context(|| format!("reading {FOLDER}/go.mod"))?;
+    let wanted = go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod names no version of Go")?;
+    let way_out = format!("get Go {wanted} or newer from https://go.dev/dl, which unpacks to /usr/local/go");
     let mut programs = ["go", USUAL_GO].into_iter();
     let Some(program) = programs.find(|program| command::works(program, &["version"])) else {
-        bail!("Go is not installed; get Go 1.26 or newer from https://go.dev/dl, which unpacks to /usr/local/go");
+        bail!("Go is not installed; {way_out}");
     };
     let mut ask = Command::new(program);
-    ask.current_dir(repository::root().join(FOLDER)).args(["env", "GOVERSION"]);
-    match command::output(ask) {
-        Ok(version) => Ok(Go { program: program.into(), version: version.trim().to_owned() }),
-        Err(why) => Err(why.context(format!("Go is not as new as {FOLDER}/go.mod wants"))),
+    ask.current_dir(&folder).args(["env", "GOVERSION"]);
+    let version = command::output(ask).with_context(|| way_out.clone())?.trim().to_owned();
+    if release(&version) < release(wanted) {
+        bail!("{version} is too old; {way_out}");
     }
+    Ok(Go { program: program.into(), version })
+}
+
+/// The release of a version: (1, 26) of go1.26.8.
+fn release(version: &str) -> (u32, u32) {
+    let mut numbers = version.trim().trim_start_matches("go").split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|digits| digits.parse().ok()).unwrap_or(0);
+    (number(), number())
 }
 
 /// Whether this process may make namespaces.
@@ -117,8 +129,15 @@ pub(super) fn require_packages(mode: Mode, install: bool) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_there, missing, packages};
+    use super::{is_there, missing, packages, release};
     use crate::cluster::programs::Mode;
+
+    #[test]
+    fn an_older_release_of_go_is_told_from_a_newer_one() {
+        assert_eq!(release("go1.26.8"), (1, 26));
+        assert_eq!(release("go1.27rc1"), (1, 27));
+        assert!(release("go1.19.8") < release("1.26.0") && release("go1.26.8") >= release("1.26.0"));
+    }
 
     #[test]
     fn what_is_missing_is_named_by_package_once() {

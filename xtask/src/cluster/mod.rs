@@ -36,11 +36,12 @@ impl Options {
 enum Verb {
     /// Build the programs, once for as long as what they are made of is the same
     #[command(after_help = format!("Examples:
-  cargo xtask cluster build --control-plane   etcd, kube-apiserver and kubectl: what tests need
-  cargo xtask cluster build                   kubelet, kube-proxy, controllers and DNS too: what a node needs
+  cargo xtask cluster build --control-plane   what tests need: the API alone
+  cargo xtask cluster build                   what a node needs too
 
-They go to target/cluster/<key>/bin, to which target/cluster/current points. Needs Go; as root, missing Debian packages are
-installed.
+They go to target/cluster/<key>/bin, to which target/cluster/current points. Needs Go; as root, Debian packages that are \
+missing are installed.
+
 {CODES}"))]
     Build(BuildOptions),
     /// Start a cluster and wait until it is ready; one that runs already is left alone
@@ -51,6 +52,7 @@ installed.
   KEEP=1 cargo xtask cluster up          with the objects of the last run
 
 Builds first what has not been built. Further settings are variables, see e2e/cluster/config.sh. Needs root.
+
 {CODES}"))]
     Up(UpOptions),
     /// End a cluster; none running is fine
