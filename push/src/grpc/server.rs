@@ -75,14 +75,15 @@ pub enum Lane {
     Configuration,
     /// Member sets.
     Members,
-    /// The conversation itself: welcomes, heartbeats, questions.
+    /// The conversation itself: welcomes, heartbeats, questions, that a transfer is off.
     Session,
 }
 
 impl Lane {
     fn of(message: &ControllerMessage) -> Lane {
         match message.message {
-            Some(Message::Begin(_) | Message::Chunk(_) | Message::Commit(_) | Message::Abort(_)) => Lane::Configuration,
+            // Abort carries none.
+            Some(Message::Begin(_) | Message::Chunk(_) | Message::Commit(_)) => Lane::Configuration,
             Some(Message::Members(_) | Message::Drop(_)) => Lane::Members,
             _ => Lane::Session,
         }
