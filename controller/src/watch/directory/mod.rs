@@ -311,9 +311,14 @@ const SHARE: usize = 32;
 /// Reads and parses files, with as many threads as there are processors when there are many. The answers are in the order
 /// of the files: what they come to does not depend on who read which.
 fn read_all(root: &Path, paths: &[FilePath]) -> Vec<Result<(Seen, Content), Gone>> {
+    let one_by_one = || paths.iter().map(|path| read_one(root, path)).collect();
+    if paths.len() < MANY {
+        return one_by_one();
+    }
+    // Asking reads the limits of the control group from files, which costs more than reading a manifest.
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-    if paths.len() < MANY || threads == 1 {
-        return paths.iter().map(|path| read_one(root, path)).collect();
+    if threads == 1 {
+        return one_by_one();
     }
     let shares: Vec<&[FilePath]> = paths.chunks(SHARE).collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
