@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::key::Ingredients;
 use super::machine::Go;
 use super::programs::{ENVIRONMENT, FOLDER, Mode, Program};
+use crate::command;
 use crate::repository;
 
 /// How often it is looked whether a build has ended.
@@ -19,6 +20,24 @@ const LOOK: Duration = Duration::from_millis(100);
 const SAY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// What `current` is called in the folder of all builds.
 const CURRENT: &str = "current";
+
+/// Fetches the modules that a mode needs, unless its programs are there.
+///
+/// # Errors
+/// When a module is not to be had.
+pub(super) fn fetch(go: &Go, mode: Mode) -> Result<()> {
+    let sources = repository::root().join(FOLDER);
+    let key = Ingredients::read(&sources, &go.version)?.key();
+    let bin = repository::target().join("cluster").join(key).join("bin");
+    if mode.programs().iter().all(|program| bin.join(program.path).is_file()) {
+        return Ok(());
+    }
+    eprintln!("cluster: fetching modules");
+    let mut list = Command::new(&go.program);
+    list.current_dir(&sources).envs(ENVIRONMENT).args(["list", "-deps"]);
+    list.args(mode.programs().iter().map(|program| program.package));
+    command::output(list).context("Go modules cannot be fetched").map(drop)
+}
 
 /// Builds what a mode needs, and gives the folder of the programs.
 pub(super) fn run(go: &Go, mode: Mode) -> Result<PathBuf> {
