@@ -77,6 +77,7 @@ pub struct Metrics {
     changes: Counter,
     coalesced: Counter,
     enrolments: Family<ResultLabels, Counter>,
+    state_failures: Counter,
     sent: Sent,
     lag: Histogram,
 }
@@ -95,6 +96,7 @@ impl Default for Metrics {
             changes: Counter::default(),
             coalesced: Counter::default(),
             enrolments: Family::default(),
+            state_failures: Counter::default(),
             sent: Sent::new(&sent),
             lag: Histogram::new(LAG_BUCKETS),
         };
@@ -112,6 +114,11 @@ impl Default for Metrics {
             metrics.coalesced.clone(),
         );
         registry.register("enrolments", "Enrolments of agents by result", metrics.enrolments.clone());
+        registry.register(
+            "state_write_failures",
+            "Writes of the state directory that failed",
+            metrics.state_failures.clone(),
+        );
         registry.register("sent_bytes", "Bytes of messages to agents by lane, before gRPC and TLS", sent);
         registry.register_with_unit(
             "push_lag",
@@ -150,6 +157,11 @@ impl Metrics {
     /// Notes an enrolment.
     pub fn enrolment(&self, result: &'static str) {
         self.enrolments.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// Notes that something could not be written into the state directory.
+    pub fn state_not_written(&self) {
+        self.state_failures.inc();
     }
 
     /// Everything in the OpenMetrics text format, with the figures of a report.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -182,6 +182,11 @@ impl Up {
     /// Everything that it and its children wrote until now.
     pub fn said(&self) -> String {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// While this is held nobody reads what they write.
+    pub fn unread(&self) -> MutexGuard<'_, String> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `scalwsctl wait` with a limit.

@@ -123,6 +123,8 @@ async fn a_state_directory_that_cannot_be_written_stops_no_change_and_no_request
     until(SOON, "it is said that the state cannot be written", || {
         Ok(scene.up.said().contains("Read-only file system"))
     })?;
+    let failures = scene.controller_metric("scalws_controller_state_write_failures_total", "").await?;
+    ensure!(failures >= 1.0, "no metric counts that the state cannot be written");
     // A new controller cannot raise the epoch, and serves nobody until it can; the proxies go on.
     scene.traffic.doing("the controller cannot start");
     let (_, _) = scene.kill("scalws-controller", "")?;

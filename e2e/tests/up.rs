@@ -129,6 +129,37 @@ async fn whatever_is_killed_is_started_again_and_traffic_goes_on() -> Result<()>
     up.stop()
 }
 
+/// A terminal that is held, a pipe that nobody empties.
+#[test]
+fn a_log_that_nobody_reads_stops_no_change_and_no_restart() -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let shop = Shop::copy()?;
+    // Every line that there is fills the pipe soon.
+    let options = Options { replicas: 1, log: Some("trace".to_owned()), ..Options::default() };
+    let up = Up::start(&shop.manifests(), &shop.state(), &options)?;
+    up.wait()?;
+    let unread = up.unread();
+    for turn in 0..40 {
+        let (service, port) = if turn % 2 == 0 { ("web", 80) } else { ("assets", 8080) };
+        shop.write("shop/new.yaml", &ingress("shop", "new", "new.example.com", service, port))?;
+        let waited = up.wait_output("30s")?;
+        ensure!(waited.status.success(), "edit {turn} is not live: {}", stderr(&waited));
+    }
+    for program in ["scalwsd", "scalws-agent", "scalws-controller"] {
+        let killed = up.find(program, "")?.pid;
+        send(killed, Signal::KILL)?;
+        until(SOON, "it is started again", || Ok(up.find(program, "").is_ok_and(|now| now.pid != killed)))?;
+    }
+    let waited = up.wait_output("30s")?;
+    ensure!(waited.status.success(), "after the deaths: {}", stderr(&waited));
+    let answer = runtime.block_on(get(up.file().http, "new.example.com", "/"))?;
+    assert_eq!(answer.echo("service"), "shop/assets");
+    drop(unread);
+    // It was full, and it says how much is missing.
+    until(SOON, "the reader is told of lines that are left out", || Ok(up.said().contains("are left out")))?;
+    up.stop()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_connection_does_not_hold_up_the_end() -> Result<()> {
     let shop = Shop::copy()?;

@@ -31,15 +31,21 @@ pub async fn run(hub: Arc<Hub>, path: PathBuf, memory: Memory) {
         if hub.is_published() && objects != Some(count) {
             match memory.note(count) {
                 Ok(()) => objects = Some(count),
-                Err(error) => tracing::warn!(%error, "cannot remember how much is in force"),
+                Err(error) => {
+                    hub.metrics().state_not_written();
+                    tracing::warn!(%error, "cannot remember how much is in force");
+                }
             }
         }
         if written != Some(revision) && next <= Instant::now() {
             let begun = Instant::now();
-            let (hub, path) = (Arc::clone(&hub), path.clone());
-            match tokio::task::spawn_blocking(move || write(&hub, &path)).await {
+            let (whole, path) = (Arc::clone(&hub), path.clone());
+            match tokio::task::spawn_blocking(move || write(&whole, &path)).await {
                 Ok(Ok(())) => written = Some(revision),
-                Ok(Err(error)) => tracing::warn!(%error, revision, "cannot write the statuses"),
+                Ok(Err(error)) => {
+                    hub.metrics().state_not_written();
+                    tracing::warn!(%error, revision, "cannot write the statuses");
+                }
                 Err(error) => tracing::warn!(%error, "writing the statuses failed"),
             }
             next = Instant::now() + (begun.elapsed() * SHARE).clamp(PAUSE, LONGEST_PAUSE);

@@ -7,7 +7,7 @@ use translate::objects::{Backend, Ingress};
 
 use super::plan::Plan;
 use crate::manifests;
-use crate::output::{self, clean};
+use crate::output::clean;
 
 /// More rows than this are only counted.
 const MAX_ROWS: usize = 20;
@@ -30,7 +30,7 @@ struct Row {
 pub async fn print(plan: &Plan, unwell: Option<&str>) {
     let folder = plan.manifests.clone();
     let rows = tokio::task::spawn_blocking(move || rows(&folder)).await.ok().flatten();
-    output::answer(&banner(plan, rows.as_deref(), unwell));
+    plan.log.answer(banner(plan, rows.as_deref(), unwell));
 }
 
 /// The rows of every Ingress that the controller would read; nothing when there are too many files.

@@ -34,13 +34,15 @@ use supervisor::Supervisor;
 /// Runs `up` until it is told to stop, and gives its exit code.
 pub fn run(arguments: &UpArguments) -> u8 {
     let log = Log::new(arguments.log);
-    match serve(arguments, log) {
+    let code = match serve(arguments, log) {
         Ok(()) => DONE,
         Err(error) => {
             log.say(&format!("{error:#}"));
             FAILED
         }
-    }
+    };
+    log.finish();
+    code
 }
 
 fn serve(arguments: &UpArguments, log: Log) -> Result<()> {
