@@ -21,7 +21,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 /// A death, on the clock of the traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Death {
-    /// Not before this.
+    /// It was not dying yet.
     pub before: Duration,
     /// All its sockets were closed.
     pub gone: Duration,
@@ -50,7 +50,7 @@ impl Deaths {
         let (stop, program, parent) = (Arc::clone(&over), program.to_owned(), parent.cast_signed());
         // Those that run now are known before anything is done to them.
         let mut alive = Vec::new();
-        find(parent, &program, &mut alive);
+        find(parent, &program, &mut alive, began.elapsed());
         let thread = std::thread::spawn(move || see(parent, &program, began, alive, &stop));
         Deaths { over, thread: Some(thread) }
     }
@@ -72,41 +72,59 @@ impl Drop for Deaths {
     }
 }
 
-/// Processes with a descriptor that tells of their end.
-type Alive = Vec<(i32, OwnedFd)>;
+/// A process that runs, or whose end is not told yet.
+struct Alive {
+    pid: i32,
+    /// Tells of its end.
+    descriptor: OwnedFd,
+    /// When it was not dying yet.
+    well: Duration,
+}
+
+/// `PF_EXITING` of include/linux/sched.h, among the flags of `/proc/PID/stat`.
+const EXITING: u64 = 0x4;
+
+/// Whether a process began to die. On a busy machine its sockets are closed long before its end is told.
+fn is_dying(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The flags are the ninth field; the second is the name, in brackets, and may hold anything.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
+    flags.is_none_or(|flags| flags & EXITING != 0)
+}
 
 /// Adds those that are not known yet.
-fn find(parent: i32, program: &str, alive: &mut Alive) {
+fn find(parent: i32, program: &str, alive: &mut Vec<Alive>, well: Duration) {
     for child in below(parent).iter().filter(|child| child.is(program)) {
-        if !alive.iter().any(|(pid, _)| *pid == child.pid)
+        if !alive.iter().any(|known| known.pid == child.pid)
             && let Some(pid) = Pid::from_raw(child.pid)
             && let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty())
         {
-            alive.push((child.pid, descriptor));
+            alive.push(Alive { pid: child.pid, descriptor, well });
         }
     }
 }
 
-fn see(parent: i32, program: &str, began: Instant, mut alive: Alive, over: &AtomicBool) -> Result<Vec<Death>> {
+fn see(parent: i32, program: &str, began: Instant, mut alive: Vec<Alive>, over: &AtomicBool) -> Result<Vec<Death>> {
     let mut deaths = Vec::new();
-    let mut looked = began.elapsed();
     // Once more after the end is asked for, so that none is missed.
     let mut last = false;
     while !last {
         last = over.load(Ordering::SeqCst);
-        find(parent, program, &mut alive);
-        let mut polled: Vec<PollFd<'_>> = alive.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
+        let looked = began.elapsed();
+        find(parent, program, &mut alive, looked);
+        alive.iter_mut().filter(|process| !is_dying(process.pid)).for_each(|process| process.well = looked);
+        let mut polled: Vec<PollFd<'_>> =
+            alive.iter().map(|process| PollFd::new(&process.descriptor, PollFlags::IN)).collect();
         poll(&mut polled, Some(&LOOK))?;
-        let now = began.elapsed();
+        let gone = began.elapsed();
         let mut ended = polled.iter().map(|entry| !entry.revents().is_empty()).collect::<Vec<_>>().into_iter();
-        alive.retain(|_| {
-            let gone = ended.next().unwrap_or_default();
-            if gone {
-                deaths.push(Death { before: looked, gone: now });
+        alive.retain(|process| {
+            let has_ended = ended.next().unwrap_or_default();
+            if has_ended {
+                deaths.push(Death { before: process.well, gone });
             }
-            !gone
+            !has_ended
         });
-        looked = now;
     }
     Ok(deaths)
 }
