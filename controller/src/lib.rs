@@ -4,7 +4,9 @@
 //! API run on tokio around the [`hub::Hub`]. Data goes down; only verdicts come back up.
 
 pub mod admin;
+pub mod api_server;
 pub mod args;
+
 pub mod epoch;
 mod files;
 pub mod hub;
