@@ -7,6 +7,7 @@ pub mod admin;
 pub mod api_server;
 pub mod args;
 
+pub mod election;
 pub mod epoch;
 mod files;
 pub mod hub;

@@ -1,0 +1,11 @@
+//! One leader among the replicas: a Lease by compare-and-swap, judged by our own monotonic clock.
+
+mod api;
+mod driver;
+mod elector;
+mod lease;
+
+pub use api::Lease;
+pub use driver::run;
+pub use elector::{Effect, Elector, Failed, Input, Moment, Settings, SettingsError, Standing, WriteFailed};
+pub use lease::{Observed, Record};
