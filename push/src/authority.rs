@@ -167,6 +167,11 @@ impl Authority {
         Ok(ServerIdentity { chain: vec![leaf.into()], key: Zeroizing::new(key.serialize_der()) })
     }
 
+    /// The private key, PKCS#8 in DER: what other keys of this authority are derived from.
+    pub(crate) fn key_bytes(&self) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(self.issuer.key().serialize_der())
+    }
+
     /// The certificate that signs.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate

@@ -4,9 +4,11 @@
 
 pub mod agent_session;
 pub mod authority;
+pub mod authority_folder;
 pub mod fleet;
 pub mod grpc;
 pub mod identity;
+pub mod join;
 pub mod limits;
 mod prefix;
 mod secret;

@@ -20,8 +20,10 @@ pub const SENT_CHUNK: usize = 8 * 1024;
 pub const MESSAGE: usize = 8 * 1024 * 1024;
 /// What one field of a message may take of it, in bytes; the rest is for names and lengths.
 pub const CONTENT: usize = MESSAGE - 64 * 1024;
-/// How often the controller sends a heartbeat, in milliseconds.
+/// How often a controller sends a heartbeat unless it is given another interval, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 5_000;
+/// The shortest and the longest interval that a controller can be given, in milliseconds. Agents believe longer ones too.
+pub const HEARTBEAT_RANGE_MS: (u64, u64) = (100, 5_000);
 /// After so many intervals without a word from the other side a stream is closed.
 pub const MISSES: u64 = 3;
 /// A push has so long, in milliseconds, from the start of sending and again from each part that the connection took, ...
@@ -39,6 +41,9 @@ pub const PATIENCE: u32 = 6;
 pub const MEMBER_WAIT_MS: u64 = 1_000;
 /// How long a stream may stay without a Hello, in milliseconds.
 pub const HELLO_MS: u64 = 10_000;
+/// A controller that has to think about a Hello says something within this time, in milliseconds: agents that know of other
+/// controllers do not wait much longer.
+pub const FIRST_WORD_MS: u64 = 500;
 /// How long a Hello waits for the controller to raise its epoch, in milliseconds.
 pub const EPOCH_MS: u64 = 5_000;
 /// A reported epoch so far above ours is not believed.

@@ -722,12 +722,46 @@ fn typed_answers_say_what_to_do_next() {
     assert!(matches!(Talk::new().hear(Down::Unsure(Unsure {}))[..], [Effect::LookElsewhere]));
     // Parked, then served.
     let mut talk = Talk::unwelcome();
-    assert!(talk.hear(Down::Standby(Standby {})).is_empty());
+    assert!(talk.hear(Down::Standby(Standby::default())).is_empty());
     let effects = talk.hear(Down::Heartbeat(Heartbeat::default()));
     assert!(matches!(sent(&effects)[..], [Up::HeartbeatReply(_)]));
     assert!(matches!(talk.welcome(5, 1)[..], [Effect::Welcomed { .. }, Effect::Adopt { .. }]));
     // A push before Welcome is nobody's.
     assert!(closed(&Talk::unwelcome().hear(Down::SendBuckets(SendBuckets {}))).is_some());
+}
+
+#[test]
+fn silence_is_measured_with_the_heartbeat_that_the_controller_named_parked_or_served() {
+    // An older controller parks without naming one.
+    for (heartbeat_ms, silent) in [(0, 15_000), (200, 600), (1, 300)] {
+        let mut talk = Talk::unwelcome();
+        talk.hear(Down::Standby(Standby { heartbeat_ms }));
+        talk.now += silent - 1;
+        assert!(closed(&talk.input(Input::Tick)).is_none(), "parked: {heartbeat_ms} ms");
+        talk.now += 1;
+        assert_eq!(closed(&talk.input(Input::Tick)), Some(&Close::Silent), "parked: {heartbeat_ms} ms");
+    }
+}
+
+#[test]
+fn an_agent_that_may_go_elsewhere_waits_less_for_the_first_answer_and_only_for_that() {
+    let limited = || {
+        let mut talk = Talk::unwelcome();
+        talk.session = AgentSession::new(1 << 20).with_answer_limit(2_000);
+        let facts = talk.volume.facts(1);
+        talk.input(Input::Connected(facts));
+        talk
+    };
+    let mut talk = limited();
+    assert_eq!(talk.session.deadline(), Some(talk.now + 2_000));
+    talk.now += 1_999;
+    assert!(closed(&talk.input(Input::Tick)).is_none());
+    talk.now += 1;
+    assert_eq!(closed(&talk.input(Input::Tick)), Some(&Close::Silent));
+    let mut talk = limited();
+    talk.hear(Down::Heartbeat(Heartbeat::default()));
+    talk.now += 14_999;
+    assert!(closed(&talk.input(Input::Tick)).is_none(), "a first answer came");
 }
 
 #[test]

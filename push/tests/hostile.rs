@@ -131,7 +131,7 @@ fn down() -> impl Strategy<Value = Down> {
                 Down::Welcome(Welcome { epoch, protocol, heartbeat_ms, target, member_root, ..Welcome::default() })
             }
         ),
-        Just(Down::Standby(Standby {})),
+        Just(Down::Standby(Standby::default())),
         Just(Down::Unsure(Unsure {})),
         (version(), prefix(), digest(), number(), bytes(), 0..5u64, prop::option::of(bytes())).prop_map(
             |(version, base_root, root, bytes, replaced_buckets, transfer, whole)| {

@@ -998,6 +998,101 @@ fn before_the_first_publication_and_without_a_lead_a_stream_is_parked_and_kept_a
     assert_eq!(talk.names(), ["Welcome", "Begin"]);
 }
 
+fn to_not_leader(at: &str) -> Input {
+    Input::Role(Role::NotLeader { leader_address: Some(at.to_owned()), retry_ms: 70 })
+}
+
+#[test]
+fn a_controller_that_stops_leading_sends_its_agents_to_the_leader_whatever_their_streams_are_at() {
+    let told = |talk: &mut Talk, when: &str| {
+        let said = talk.say();
+        let [Down::NotLeader(answer)] = &said[..] else { panic!("{when}: {said:?}") };
+        assert_eq!((&*answer.leader_address, answer.retry_ms), ("10.0.0.2:1", 70), "{when}");
+        assert_eq!(talk.closed(), Some(&Close::Farewell("not_leader")), "{when}");
+    };
+    // In the middle of a transfer.
+    let mut live = Talk::new(put("a", "1"));
+    live.hear(Up::Hello(hello()));
+    assert_eq!(live.names(), ["Welcome", "Begin"]);
+    live.input(to_not_leader("10.0.0.2:1"));
+    live.fleet.publish(put("a", "2"));
+    told(&mut live, "live");
+    // Parked by a follower, which hears who won.
+    let mut parked = Talk::with(Fleet::new(5));
+    parked.input(Input::Role(Role::Standby));
+    parked.hear(Up::Hello(hello()));
+    assert_eq!(parked.names(), ["Standby"]);
+    parked.input(to_not_leader("10.0.0.2:1"));
+    told(&mut parked, "parked");
+    // Parked by a leader that was not sure.
+    let mut unsure = Talk::new(put("a", "1"));
+    unsure.hear(Up::Hello(hello()));
+    unsure.say();
+    unsure.input(Input::Role(Role::Unsure));
+    assert_eq!(unsure.names(), ["Unsure"]);
+    unsure.input(to_not_leader("10.0.0.2:1"));
+    told(&mut unsure, "unsure");
+    // Waiting for a higher epoch.
+    let mut waiting = Talk::new(put("a", "1"));
+    waiting.hear(Up::Hello(Hello { highest_epoch: 9, ..hello() }));
+    waiting.input(to_not_leader("10.0.0.2:1"));
+    told(&mut waiting, "waiting for an epoch");
+    // Before Hello nothing is said; the role counts that it has when Hello comes.
+    let mut early = Talk::new(put("a", "1"));
+    early.input(to_not_leader("10.0.0.9:1"));
+    assert_eq!(early.names(), Vec::<&str>::new());
+    early.input(to_not_leader("10.0.0.2:1"));
+    early.hear(Up::Hello(hello()));
+    told(&mut early, "before Hello");
+    let mut won = Talk::new(put("a", "1"));
+    won.input(to_not_leader("10.0.0.2:1"));
+    won.input(Input::Role(Role::Leading));
+    won.hear(Up::Hello(hello()));
+    assert_eq!(won.names(), ["Welcome", "Begin"]);
+    // Who is on the way out is not called back.
+    let mut late = Talk::new(put("a", "1"));
+    late.hear(Up::Hello(hello()));
+    late.input(to_not_leader("10.0.0.2:1"));
+    late.input(Input::Role(Role::Leading));
+    told(&mut late, "leading again");
+}
+
+#[test]
+fn a_controller_can_have_a_heartbeat_of_its_own_and_says_so_to_whom_it_serves_and_parks() {
+    for (given, taken) in [(333, 333), (1, 100), (60_000, 5_000)] {
+        let mut talk = Talk::with(Fleet::new(5));
+        let agent = Agent { uid: "uid".into(), name: "replica-0".to_owned() };
+        talk.session = ServerSession::new(agent, Role::Leading, talk.now).with_heartbeat(given);
+        talk.hear(Up::Hello(hello()));
+        let said = talk.say();
+        let [Down::Standby(standby)] = &said[..] else { panic!("{said:?}") };
+        assert_eq!(u64::from(standby.heartbeat_ms), taken);
+        talk.later(taken);
+        assert_eq!(talk.names(), ["Heartbeat"], "parked");
+        talk.fleet.publish(put("a", "1"));
+        let said = talk.say();
+        let Some(Down::Welcome(welcome)) = said.first() else { panic!("{said:?}") };
+        assert_eq!(u64::from(welcome.heartbeat_ms), taken);
+        talk.applied();
+        talk.later(taken);
+        assert_eq!(talk.names(), ["Heartbeat"], "served");
+        // Silence is measured with it too.
+        assert!(talk.session.deadline().is_some_and(|at| at <= talk.now + taken));
+        talk.later(limits::MISSES * taken - 1 - taken);
+        talk.later(taken + 1);
+        assert_eq!(talk.closed(), Some(&Close::Silent));
+    }
+}
+
+#[test]
+fn a_controller_that_waits_for_its_epoch_says_something_meanwhile() {
+    let mut talk = Talk::new(put("a", "1"));
+    talk.hear(Up::Hello(Hello { highest_epoch: 9, ..hello() }));
+    assert_eq!(talk.names(), Vec::<&str>::new());
+    talk.later(limits::FIRST_WORD_MS);
+    assert_eq!(talk.names(), ["Heartbeat"]);
+}
+
 #[test]
 fn a_superseded_session_says_so_and_ends() {
     let mut talk = Talk::new(put("a", "1"));

@@ -46,6 +46,10 @@ pub struct AgentSession {
     phase: Phase,
     heard: u64,
     heartbeat_ms: u64,
+    /// How long the first answer to Hello may take.
+    answer_ms: u64,
+    /// Whether anything came on this stream.
+    answered: bool,
     config: ConfigLane,
     members: MemberLane,
     /// What Hello said; what is held may have changed since.
@@ -62,10 +66,19 @@ impl AgentSession {
             phase: Phase::New,
             heard: 0,
             heartbeat_ms: limits::HEARTBEAT_MS,
+            answer_ms: limits::MISSES * limits::HEARTBEAT_MS,
+            answered: false,
             config: ConfigLane::new(staging_limit),
             members: MemberLane::default(),
             hello_root: None,
         }
+    }
+
+    /// Waits for the first answer to Hello only so long, in milliseconds, and not for three heartbeats: for an agent that
+    /// knows of other controllers. What is stopped or overloaded takes connections, and answers nothing.
+    pub fn with_answer_limit(mut self, ms: u64) -> AgentSession {
+        self.answer_ms = ms.min(self.answer_ms);
+        self
     }
 
     /// Whether the controller serves this stream.
@@ -88,7 +101,8 @@ impl AgentSession {
         if mutants::active(Mutant::SilenceIsIgnored) {
             return u64::MAX;
         }
-        self.heard.saturating_add(limits::MISSES * self.heartbeat_ms)
+        let limit = if self.answered { limits::MISSES * self.heartbeat_ms } else { self.answer_ms };
+        self.heard.saturating_add(limit)
     }
 
     /// One step: what happened, what is held, what to do.
@@ -100,6 +114,7 @@ impl AgentSession {
         let stopped = match input {
             Input::Received(message) => {
                 self.heard = now;
+                self.answered = true;
                 self.receive(now, message, holdings, &mut out)
             }
             input => {
@@ -220,8 +235,11 @@ impl AgentSession {
         let live = self.phase == Phase::Live;
         match message {
             FromController::Welcome(welcome) => self.welcome(now, &welcome, holdings, out),
-            FromController::Standby(_) => {
+            FromController::Standby(standby) => {
                 self.phase = Phase::Waiting;
+                if standby.heartbeat_ms != 0 {
+                    self.follow_heartbeat(standby.heartbeat_ms);
+                }
                 Ok(())
             }
             FromController::NotLeader(to) => {
@@ -314,7 +332,7 @@ impl AgentSession {
         if let Some(applied) = self.config.applied().filter(beyond) {
             return Err(Stop::Close(Close::Fenced { got: version, seen: applied }));
         }
-        self.heartbeat_ms = u64::from(welcome.heartbeat_ms).clamp(HEARTBEAT_RANGE.0, HEARTBEAT_RANGE.1);
+        self.follow_heartbeat(welcome.heartbeat_ms);
         self.phase = Phase::Live;
         out.push(Effect::Welcomed { version, root });
         // The controller works from what Hello said.
@@ -323,6 +341,10 @@ impl AgentSession {
         }
         self.config.target(version, root, true, now, holdings);
         Ok(())
+    }
+
+    fn follow_heartbeat(&mut self, ms: u32) {
+        self.heartbeat_ms = u64::from(ms).clamp(HEARTBEAT_RANGE.0, HEARTBEAT_RANGE.1);
     }
 
     fn heartbeat(

@@ -58,6 +58,12 @@ pub trait Hub: Send + Sync + 'static {
     /// The controller's role, and every change of it.
     fn role(&self) -> watch::Receiver<Role>;
 
+    /// How often agents get a heartbeat, in milliseconds; asked for each new stream. Kept within
+    /// [`limits::HEARTBEAT_RANGE_MS`]. A controller with a lease gives a third of its duration.
+    fn heartbeat_ms(&self) -> u64 {
+        limits::HEARTBEAT_MS
+    }
+
     /// Something happened in this agent's session; `session` tells sessions of one agent apart. They come in order, and
     /// while that session is locked: this must not block. No fleet is locked.
     fn event(&self, agent: &AgentIdentity, place: &Self::Place, session: u64, event: Event);
@@ -323,7 +329,8 @@ impl<H: Hub> Push for Service<H> {
         let role = self.hub.role();
         let proven_agent = Agent { uid: agent.uid.as_str().into(), name };
         let now = self.clock.now();
-        let session = ServerSession::new(proven_agent, role.borrow().clone(), now);
+        let session =
+            ServerSession::new(proven_agent, role.borrow().clone(), now).with_heartbeat(self.hub.heartbeat_ms());
         let shared = Arc::new(Shared {
             hub: Arc::clone(&self.hub),
             agent,

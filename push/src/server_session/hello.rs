@@ -25,7 +25,7 @@ impl ServerSession {
         let facts = facts(hello)?;
         // What it runs is what it says from now on.
         fleet.agent_left(&self.agent.uid);
-        self.next_heartbeat = now.saturating_add(limits::HEARTBEAT_MS);
+        self.next_heartbeat = now.saturating_add(self.heartbeat_ms);
         self.events.push(Event::Hello(Box::new(facts.clone())));
         self.hello = Some(facts);
         self.protocol = range.1.min(ours.1);
@@ -73,6 +73,7 @@ impl ServerSession {
             if !matches!(self.phase, Phase::Epoch { .. }) {
                 self.events.push(Event::EpochReported(reported));
                 self.phase = Phase::Epoch { reported, until: now.saturating_add(limits::EPOCH_MS) };
+                self.next_heartbeat = self.next_heartbeat.min(now.saturating_add(limits::FIRST_WORD_MS));
             }
             if self.lanes.is_none() {
                 self.make_lanes(fleet);
@@ -109,7 +110,7 @@ impl ServerSession {
     pub(super) fn welcome(&mut self, now: u64, fleet: &mut Fleet) -> ToAgent {
         self.phase = Phase::Live;
         self.welcomed = true;
-        self.next_heartbeat = now.saturating_add(limits::HEARTBEAT_MS);
+        self.next_heartbeat = now.saturating_add(self.heartbeat_ms);
         self.events.push(Event::Welcomed);
         if let Some(lanes) = &mut self.lanes
             && lanes.config.base() == Some(fleet.root())
@@ -119,7 +120,7 @@ impl ServerSession {
         ToAgent::Welcome(Welcome {
             epoch: fleet.epoch(),
             protocol: self.protocol,
-            heartbeat_ms: u32::try_from(limits::HEARTBEAT_MS).unwrap_or(u32::MAX),
+            heartbeat_ms: self.heartbeat_on_the_wire(),
             target: Some(target(fleet)),
             member_root: wire::raw(&fleet.members().root()),
             agent: self.agent.name.clone(),

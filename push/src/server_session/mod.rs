@@ -60,6 +60,8 @@ pub struct ServerSession {
     /// Both exist from Hello on.
     lanes: Option<Lanes>,
     heard: u64,
+    /// The interval of heartbeats.
+    heartbeat_ms: u64,
     next_heartbeat: u64,
     /// The next lane to be asked first.
     members_first: bool,
@@ -102,6 +104,7 @@ impl ServerSession {
             protocol: 0,
             lanes: None,
             heard: now,
+            heartbeat_ms: limits::HEARTBEAT_MS,
             next_heartbeat: now.saturating_add(limits::HEARTBEAT_MS),
             members_first: true,
             unsure_told: false,
@@ -110,6 +113,15 @@ impl ServerSession {
             events: Vec::new(),
             news: true,
         }
+    }
+
+    /// Sends heartbeats in this interval, in milliseconds, instead of [`limits::HEARTBEAT_MS`]; kept within
+    /// [`limits::HEARTBEAT_RANGE_MS`]. The agent hears of it in Standby and Welcome. To be called before the first step.
+    pub fn with_heartbeat(mut self, ms: u64) -> ServerSession {
+        let (shortest, longest) = limits::HEARTBEAT_RANGE_MS;
+        self.heartbeat_ms = ms.clamp(shortest, longest);
+        self.next_heartbeat = self.heard.saturating_add(self.heartbeat_ms);
+        self
     }
 
     /// Who is at the other end.
@@ -200,7 +212,7 @@ impl ServerSession {
     /// Three heartbeats after its last word, or when the transfer that holds them up is given up.
     fn silent_at(&self) -> u64 {
         let transfer = self.lanes.as_ref().map_or(0, |lanes| lanes.config.silent_until());
-        self.heard.saturating_add(limits::MISSES * limits::HEARTBEAT_MS).max(transfer)
+        self.heard.saturating_add(limits::MISSES * self.heartbeat_ms).max(transfer)
     }
 
     fn tick(&mut self, now: u64) {
@@ -240,7 +252,7 @@ impl ServerSession {
             }
             Role::Standby | Role::Unsure | Role::NotLeader { .. } => {}
         }
-        self.next_heartbeat = self.next_heartbeat.min(now.saturating_add(limits::HEARTBEAT_MS));
+        self.next_heartbeat = self.next_heartbeat.min(now.saturating_add(self.heartbeat_ms));
         self.role = role;
     }
 
@@ -393,7 +405,7 @@ impl ServerSession {
             }
             Phase::Parked { told } if !*told => {
                 *told = true;
-                Some(ToAgent::Standby(Standby {}))
+                Some(ToAgent::Standby(Standby { heartbeat_ms: self.heartbeat_on_the_wire() }))
             }
             Phase::Parked { .. } if self.role == Role::Unsure && !self.unsure_told => {
                 self.unsure_told = true;
@@ -407,8 +419,8 @@ impl ServerSession {
     }
 
     fn poll_lanes(&mut self, now: u64, fleet: &mut Fleet) -> Option<ToAgent> {
-        // A second late at most: by then members were sent that make the roots comparable.
-        if now >= self.next_heartbeat.saturating_add(1_000) {
+        // A fifth of the interval late at most: by then members were sent that make the roots comparable.
+        if now >= self.next_heartbeat.saturating_add(self.heartbeat_ms / 5) {
             return self.heartbeat(now, Some(fleet));
         }
         let lanes = self.lanes.as_mut()?;
@@ -444,11 +456,15 @@ impl ServerSession {
         self.heartbeat(now, Some(fleet))
     }
 
+    fn heartbeat_on_the_wire(&self) -> u32 {
+        u32::try_from(self.heartbeat_ms).unwrap_or(u32::MAX)
+    }
+
     fn heartbeat(&mut self, now: u64, fleet: Option<&mut Fleet>) -> Option<ToAgent> {
         if now < self.next_heartbeat {
             return None;
         }
-        self.next_heartbeat = now.saturating_add(limits::HEARTBEAT_MS);
+        self.next_heartbeat = now.saturating_add(self.heartbeat_ms);
         let (Some(fleet), Some(lanes)) = (fleet, &self.lanes) else {
             return Some(ToAgent::Heartbeat(Heartbeat::default()));
         };
