@@ -1,6 +1,6 @@
-//! The epoch: a counter in the state directory that only grows, raised before anything is served.
+//! The epoch: a counter that only grows, raised before anything is served: in the state directory, or on the Lease.
 //!
-//! It is kept as one decimal number in `STATEDIR/epoch`, written under a lock, to the disk, by rename.
+//! In the state directory it is kept as one decimal number in `STATEDIR/epoch`, written under a lock, to the disk, by rename.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use journal::mutants::{self, Mutant};
 use rustix::fs::{FlockOperation, flock};
+use tokio::sync::watch;
 
 use crate::files::replace;
 
@@ -95,6 +96,15 @@ impl Counter {
             Err(source) => Err(EpochError::Io { path: self.path.clone(), source }),
         }
     }
+}
+
+/// Where the counter is.
+#[derive(Debug)]
+pub enum Epochs {
+    /// In the state directory: there is one controller.
+    Counter(Counter),
+    /// On the Lease, which the election writes; it is told the highest epoch that an agent has seen.
+    Lease(watch::Sender<u64>),
 }
 
 #[cfg(test)]

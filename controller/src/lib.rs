@@ -6,18 +6,23 @@
 pub mod admin;
 pub mod api_server;
 pub mod args;
+mod certificates;
 
 pub mod election;
 pub mod epoch;
 mod files;
 pub mod hub;
 pub mod identity;
+pub mod leadership;
 pub mod metrics;
 pub mod pipeline;
 pub mod process;
+mod replica;
 pub mod report;
 mod run;
+mod service;
 pub mod store;
+mod supervised;
 pub mod watch;
 
 pub use run::run;

@@ -78,6 +78,7 @@ pub struct Metrics {
     coalesced: Counter,
     enrolments: Family<ResultLabels, Counter>,
     state_failures: Counter,
+    leader: Gauge,
     sent: Sent,
     lag: Histogram,
 }
@@ -97,6 +98,7 @@ impl Default for Metrics {
             coalesced: Counter::default(),
             enrolments: Family::default(),
             state_failures: Counter::default(),
+            leader: Gauge::default(),
             sent: Sent::new(&sent),
             lag: Histogram::new(LAG_BUCKETS),
         };
@@ -119,6 +121,7 @@ impl Default for Metrics {
             "Writes of the state directory that failed",
             metrics.state_failures.clone(),
         );
+        registry.register("leader", "1 while this controller leads", metrics.leader.clone());
         registry.register("sent_bytes", "Bytes of messages to agents by lane, before gRPC and TLS", sent);
         registry.register_with_unit(
             "push_lag",
@@ -162,6 +165,11 @@ impl Metrics {
     /// Notes that something could not be written into the state directory.
     pub fn state_not_written(&self) {
         self.state_failures.inc();
+    }
+
+    /// Notes whether this controller leads.
+    pub fn leading(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
     }
 
     /// Everything in the OpenMetrics text format, with the figures of a report.

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use push::Version;
 use push::grpc::server::{Hub as SessionHub, Lane, Welcome};
 use push::identity::AgentIdentity;
 use push::server_session::{Close, Event, Role};
+use push::{Version, limits};
 use tokio::sync::watch;
 use translate::FleetName;
 
 use super::Hub;
 use super::names::Names;
-use crate::epoch::Counter;
+use crate::epoch::Epochs;
 use crate::pipeline::convert;
 use crate::report::{AgentNews, Refusal};
 
@@ -20,34 +20,54 @@ use crate::report::{AgentNews, Refusal};
 pub struct Sessions {
     hub: Arc<Hub>,
     names: Arc<Names>,
-    counter: Counter,
+    epochs: Epochs,
     role: watch::Sender<Role>,
+    heartbeat_ms: Option<u64>,
 }
 
 impl Sessions {
-    /// Sessions of a controller that leads: without a cluster there is no other.
-    pub fn new(hub: Arc<Hub>, names: Arc<Names>, counter: Counter) -> Sessions {
-        Sessions { hub, names, counter, role: watch::Sender::new(Role::Leading) }
+    /// Sessions of a controller in this role. `heartbeat_ms` is how often agents hear from it; none: as the protocol has it.
+    pub fn new(
+        hub: Arc<Hub>,
+        names: Arc<Names>,
+        epochs: Epochs,
+        role: watch::Sender<Role>,
+        heartbeat_ms: Option<u64>,
+    ) -> Sessions {
+        Sessions { hub, names, epochs, role, heartbeat_ms }
     }
 
-    /// Raises the epoch above one that an agent has seen: the counter first, then every fleet.
+    /// Raises the epoch above one that an agent has seen: the counter first, then every fleet. Whoever asked stays parked
+    /// meanwhile.
     fn raise_epoch(&self, reported: u64) {
-        let (hub, counter) = (Arc::clone(&self.hub), self.counter.clone());
-        // The counter goes to the disk. Sessions must not wait for that; the one that asked stays parked meanwhile.
-        tokio::task::spawn_blocking(move || {
-            if hub.epoch() > reported {
-                return;
+        match &self.epochs {
+            // A leader that cannot write the Lease is one no more; the fleets follow the election.
+            Epochs::Lease(highest) => {
+                highest.send_if_modified(|highest| {
+                    let higher = reported > *highest;
+                    *highest = reported.max(*highest);
+                    higher
+                });
             }
-            match counter.raise(reported) {
-                Ok(epoch) => {
-                    tracing::warn!(reported, epoch, "an agent has seen a later epoch; raised ours");
-                    hub.raise_epoch(epoch);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the epoch cannot be raised; agents with a later one are not served")
-                }
+            Epochs::Counter(counter) => {
+                let (hub, counter) = (Arc::clone(&self.hub), counter.clone());
+                // The counter goes to the disk. Sessions must not wait for that.
+                tokio::task::spawn_blocking(move || {
+                    if hub.epoch() > reported {
+                        return;
+                    }
+                    match counter.raise(reported) {
+                        Ok(epoch) => {
+                            tracing::warn!(reported, epoch, "an agent has seen a later epoch; raised ours");
+                            hub.raise_epoch(epoch);
+                        }
+                        Err(error) => {
+                            tracing::error!(%error, "the epoch cannot be raised; agents with a later one are not served")
+                        }
+                    }
+                });
             }
-        });
+        }
     }
 }
 
@@ -102,6 +122,10 @@ impl SessionHub for Sessions {
             Event::MembersRefused { set, message, .. } => tell(AgentNews::MembersRefused { set, message }),
             Event::Closed(close) => tell(AgentNews::Gone { session, why: reason(&close) }),
         }
+    }
+
+    fn heartbeat_ms(&self) -> u64 {
+        self.heartbeat_ms.unwrap_or(limits::HEARTBEAT_MS)
     }
 
     fn sent(&self, lane: Lane, bytes: usize) {

@@ -100,6 +100,11 @@ impl Report {
         &self.fleets
     }
 
+    /// Whether any agent has a stream.
+    pub fn is_anyone_connected(&self) -> bool {
+        self.fleets.values().any(|fleet| !fleet.standing.is_empty())
+    }
+
     /// How many objects of each kind are in force.
     pub fn objects_by_kind(&self) -> &BTreeMap<String, usize> {
         &self.objects_by_kind

@@ -1,0 +1,79 @@
+//! From what the election says to what the sessions may do: a new epoch first, then the promotion barrier, then the lead.
+//!
+//! A follower watches and translates like a leader, into fleets that nobody is served from. Before it serves them its view is
+//! compared with the API server's, so that nothing goes back to what the leader before it had already moved on from
+//! (protocol, rule 11).
+
+use std::sync::Arc;
+
+use push::server_session::Role;
+use tokio::sync::watch;
+
+use crate::election::Standing;
+use crate::hub::Hub;
+use crate::pipeline::{Stopped, WorkerHandle};
+
+/// How long an agent waits that is sent to the leader, in milliseconds: the leader is there already.
+const RETRY_MS: u32 = 50;
+
+/// Turns standings into roles until the election ends or the pipeline does.
+pub async fn follow(
+    mut standing: watch::Receiver<Standing>,
+    role: watch::Sender<Role>,
+    hub: Arc<Hub>,
+    worker: WorkerHandle,
+) {
+    // The epoch for which our view was proven.
+    let mut proven = None;
+    loop {
+        let now = standing.borrow_and_update().clone();
+        match now {
+            Standing::Following { leader } => {
+                set(
+                    &hub,
+                    &role,
+                    match leader {
+                        Some(address) => Role::NotLeader { leader_address: Some(address), retry_ms: RETRY_MS },
+                        None => Role::Standby,
+                    },
+                );
+            }
+            Standing::Unsure => set(&hub, &role, Role::Unsure),
+            Standing::Leading { epoch } => {
+                if hub.epoch() < epoch {
+                    hub.raise_epoch(epoch);
+                }
+                // A higher epoch in the same lead, or the same one again after we were unsure: nobody else published meanwhile.
+                let in_office = *role.borrow() == Role::Leading || proven == Some(epoch);
+                if !in_office {
+                    // What was said before this point is about an older lead.
+                    set(&hub, &role, Role::Standby);
+                    tokio::select! {
+                        caught_up = worker.rescan() => match caught_up {
+                            Ok(_) => tracing::info!(epoch, "the view is as new as the source; serving"),
+                            Err(Stopped) => return,
+                        },
+                        changed = standing.changed() => match changed {
+                            Ok(()) => continue,
+                            Err(_) => return,
+                        },
+                    }
+                }
+                proven = Some(epoch);
+                set(&hub, &role, Role::Leading);
+            }
+        }
+        if standing.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn set(hub: &Hub, role: &watch::Sender<Role>, new: Role) {
+    hub.metrics().leading(new == Role::Leading);
+    role.send_if_modified(|old| {
+        let changed = *old != new;
+        *old = new;
+        changed
+    });
+}

@@ -1,0 +1,145 @@
+//! The controller as one of several replicas: an authority that all of them hold, join tokens, and a Lease that one holds.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use arc_swap::ArcSwap;
+use push::authority_folder;
+use push::grpc::enrol;
+use push::identity::AgentIdentity;
+use push::join::JoinKey;
+use push::server_session::Role;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::args::{Args, ReplicaArgs};
+use crate::election::{self, Elector, Lease, Standing};
+use crate::epoch::Epochs;
+use crate::hub::Hub;
+use crate::hub::names::Names;
+use crate::leadership;
+use crate::service::Service;
+
+/// How long giving the Lease back may take when we are asked to stop.
+const RELEASE: Duration = Duration::from_secs(5);
+/// How long agents may take to go elsewhere then.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Runs until a signal or a fault.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(serve(args, &args.replica))
+}
+
+/// The address that agents reach us by.
+fn advertised(replica: &ReplicaArgs) -> anyhow::Result<String> {
+    match &replica.advertise {
+        Some(address) => Ok(address.clone()),
+        None if replica.listen.is_unspecified() => {
+            bail!("--listen {} is no address that agents can reach: give theirs with --advertise", replica.listen)
+        }
+        None => Ok(replica.listen.to_string()),
+    }
+}
+
+async fn serve(args: &Args, replica: &ReplicaArgs) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
+    let folder = replica.authority.as_ref().context("--authority names no folder")?;
+    let authority = authority_folder::read(folder)?;
+    let key = JoinKey::of(&authority);
+    let authority = Arc::new(ArcSwap::from_pointee(authority));
+    let settings = replica.election(identity(), advertised(replica)?);
+    settings.check()?;
+    let heartbeat_ms = settings.lease_ms / 3;
+
+    // No epoch before the Lease gives one.
+    let service = Service::start(args, 0).await?;
+    let (enrol, push) =
+        (bind(replica.listen, replica.enroll_port).await?, bind(replica.listen, replica.push_port).await?);
+    tracing::info!(identity = settings.identity, enroll = %enrol.local_addr()?, push = %push.local_addr()?, "controller started");
+
+    let client = args.api_server.client().await?;
+    let timeout = Duration::from_millis(settings.renew_deadline_ms / 2);
+    let lease = Lease::new(client, &replica.lease.namespace, &replica.lease.name, timeout);
+    let standing = watch::Sender::new(Standing::Following { leader: None });
+    let role = watch::Sender::new(Role::Standby);
+    let (reported, reports) = watch::channel(0);
+    let release = CancellationToken::new();
+    let follow =
+        leadership::follow(standing.subscribe(), role.clone(), Arc::clone(&service.hub), service.worker.clone());
+    let election = tokio::spawn(election::run(Elector::new(settings), lease, standing, reports, release.clone()));
+    let redeemer = TokenRedeemer { key, names: Arc::clone(&service.names), hub: Arc::clone(&service.hub) };
+    let (hub, own_role) = (Arc::clone(&service.hub), role.clone());
+    let ended = async move {
+        let why = tokio::select! {
+            _ = terminate.recv() => "asked to stop",
+            _ = interrupt.recv() => "interrupted",
+            () = follow => "the pipeline ended",
+        };
+        hand_over(&release, election, &own_role, &hub).await;
+        Ok(why)
+    };
+    service.run(authority, redeemer, (enrol, push), Epochs::Lease(reported), role, Some(heartbeat_ms), ended).await
+}
+
+async fn bind(address: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
+    let address = SocketAddr::new(address, port);
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Stops to act, gives the Lease back, and sends agents to the others.
+async fn hand_over(
+    release: &CancellationToken,
+    election: tokio::task::JoinHandle<()>,
+    role: &watch::Sender<Role>,
+    hub: &Hub,
+) {
+    // Nothing more is pushed from here on. Parked streams cost nothing until the Lease is free.
+    role.send_replace(Role::Standby);
+    release.cancel();
+    if tokio::time::timeout(RELEASE, election).await.is_err() {
+        tracing::warn!("the Lease could not be given back; another replica takes it when its duration is over");
+    }
+    role.send_replace(Role::NotLeader { leader_address: None, retry_ms: 0 });
+    let mut news = hub.subscribe();
+    let gone = async { while hub.read(crate::report::Report::is_anyone_connected) && news.changed().await.is_ok() {} };
+    // Who does not go by itself loses its connection with this process.
+    let _ = tokio::time::timeout(FAREWELL, gone).await;
+}
+
+/// Another one for each start, and readable in the Lease.
+fn identity() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}_{:016x}", rand::random::<u64>())
+}
+
+/// Checks join tokens.
+struct TokenRedeemer {
+    key: JoinKey,
+    names: Arc<Names>,
+    hub: Arc<Hub>,
+}
+
+impl enrol::Redeemer for TokenRedeemer {
+    async fn redeem(&self, token: Zeroizing<String>) -> Option<AgentIdentity> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().map_or(u64::MAX, |since| since.as_secs());
+        let agent = match self.key.verify(&token, now) {
+            Ok(agent) => Some(agent),
+            Err(error) => {
+                tracing::warn!(%error, "a join token was refused");
+                None
+            }
+        };
+        self.hub.metrics().enrolment(if agent.is_some() { "enrolled" } else { "refused" });
+        if let Some(agent) = &agent {
+            self.names.learn(&agent.uid, &agent.pod);
+        }
+        agent
+    }
+}
