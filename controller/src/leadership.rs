@@ -5,13 +5,16 @@
 //! (protocol, rule 11).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use push::server_session::Role;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use crate::election::Standing;
 use crate::hub::Hub;
 use crate::pipeline::{Stopped, WorkerHandle};
+use crate::report::Report;
 
 /// How long an agent waits that is sent to the leader, in milliseconds: the leader is there already.
 const RETRY_MS: u32 = 50;
@@ -76,4 +79,33 @@ fn set(hub: &Hub, role: &watch::Sender<Role>, new: Role) {
         *old = new;
         changed
     });
+}
+
+/// Tells when a leader lost all its agents at one time and none came back for `patience`: others may reach them. For ever.
+pub async fn watch_over_agents(
+    mut role: watch::Receiver<Role>,
+    hub: Arc<Hub>,
+    patience: Duration,
+    step_down: Arc<Notify>,
+) {
+    let mut news = hub.subscribe();
+    let mut had_agents = false;
+    // While there is none: until when one may come back.
+    let mut until: Option<Instant> = None;
+    loop {
+        let leads = *role.borrow_and_update() == Role::Leading;
+        let connected = hub.read(Report::is_anyone_connected);
+        had_agents = leads && (connected || had_agents);
+        until = (had_agents && !connected).then(|| until.unwrap_or_else(|| Instant::now() + patience));
+        tokio::select! {
+            () = async { tokio::time::sleep_until(until.unwrap_or_else(Instant::now)).await }, if until.is_some() => {
+                had_agents = false;
+                tracing::warn!("every agent is gone; another replica may reach them");
+                step_down.notify_one();
+            }
+            // An error is a process that ends.
+            changed = role.changed() => if changed.is_err() { return },
+            changed = news.changed() => if changed.is_err() { return },
+        }
+    }
 }

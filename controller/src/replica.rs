@@ -13,7 +13,7 @@ use push::join::JoinKey;
 use push::server_session::Role;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -56,7 +56,7 @@ async fn serve(args: &Args, replica: &ReplicaArgs) -> anyhow::Result<()> {
     let authority = Arc::new(ArcSwap::from_pointee(authority));
     let settings = replica.election(identity(), advertised(replica)?);
     settings.check()?;
-    let heartbeat_ms = settings.lease_ms / 3;
+    let (lease_duration, heartbeat_ms) = (Duration::from_millis(settings.lease_ms), settings.lease_ms / 3);
 
     // No epoch before the Lease gives one.
     let service = Service::start(args, 0).await?;
@@ -73,7 +73,15 @@ async fn serve(args: &Args, replica: &ReplicaArgs) -> anyhow::Result<()> {
     let release = CancellationToken::new();
     let follow =
         leadership::follow(standing.subscribe(), role.clone(), Arc::clone(&service.hub), service.worker.clone());
-    let election = tokio::spawn(election::run(Elector::new(settings), lease, standing, reports, release.clone()));
+    let step_down = Arc::new(Notify::new());
+    let agents = leadership::watch_over_agents(
+        role.subscribe(),
+        Arc::clone(&service.hub),
+        lease_duration,
+        Arc::clone(&step_down),
+    );
+    let elector = Elector::new(settings);
+    let election = tokio::spawn(election::run(elector, lease, standing, reports, step_down, release.clone()));
     let redeemer = TokenRedeemer { key, names: Arc::clone(&service.names), hub: Arc::clone(&service.hub) };
     let (hub, own_role) = (Arc::clone(&service.hub), role.clone());
     let ended = async move {
@@ -81,6 +89,7 @@ async fn serve(args: &Args, replica: &ReplicaArgs) -> anyhow::Result<()> {
             _ = terminate.recv() => "asked to stop",
             _ = interrupt.recv() => "interrupted",
             () = follow => "the pipeline ended",
+            () = agents => "the fleets ended",
         };
         hand_over(&release, election, &own_role, &hub).await;
         Ok(why)

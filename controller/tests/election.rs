@@ -119,6 +119,7 @@ enum Trouble {
     Cut { ms: u64 },
     Slow { ms: u64 },
     Crash { who: usize },
+    StepDown { who: usize },
 }
 
 struct World {
@@ -183,6 +184,7 @@ impl World {
                 let highest = self.led.keys().max().copied().unwrap_or(0);
                 self.step(who % count, Input::EpochReported(highest + above));
             }
+            Trouble::StepDown { who } => self.step(who % count, Input::StepDown),
             Trouble::Cut { ms } => self.cut_until = self.now + ms,
             Trouble::Slow { ms } => self.slow = (self.now + 5_000, *ms),
             Trouble::Crash { who } => {
@@ -310,6 +312,7 @@ fn troubles() -> impl Strategy<Value = Vec<(u64, Trouble)>> {
         (100u64..60_000).prop_map(|ms| Trouble::Cut { ms }),
         (100u64..12_000).prop_map(|ms| Trouble::Slow { ms }),
         (0usize..3).prop_map(|who| Trouble::Crash { who }),
+        (0usize..3).prop_map(|who| Trouble::StepDown { who }),
     ];
     prop::collection::vec((100u64..20_000, trouble), 0..12)
 }
@@ -417,6 +420,24 @@ fn a_released_lease_is_taken_within_a_look_and_not_a_lease() {
     run(&mut world, 1_000);
     assert!(world.candidates[old].released);
     assert_eq!(world.leaders(), [1 - old]);
+}
+
+#[test]
+fn a_leader_that_steps_down_is_followed_by_another_and_leads_again_only_when_there_is_none() {
+    let mut world = world(2);
+    run(&mut world, 3_000);
+    let old = world.leaders()[0];
+    world.step(old, Input::StepDown);
+    assert!(world.leaders().is_empty(), "it stops before the Lease is free");
+    run(&mut world, 1_000);
+    assert_eq!(world.leaders(), [1 - old]);
+    run(&mut world, 2 * LEASE);
+    assert_eq!(world.leaders(), [1 - old], "it does not take it back");
+    world.candidates[old].paused_until = u64::MAX;
+    let left = 1 - old;
+    world.step(left, Input::StepDown);
+    run(&mut world, LEASE + 2_000);
+    assert_eq!(world.leaders(), [left], "nobody else took it");
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::api::Lease;
@@ -13,12 +14,13 @@ use super::elector::{Effect, Elector, Input, Moment, Standing};
 type Answer = Pin<Box<dyn Future<Output = (Lease, Input)> + Send>>;
 
 /// Takes part in the election until `release` is cancelled and the Lease is given back. `reported` is the highest epoch that
-/// an agent has seen.
+/// an agent has seen; whoever notifies `step_down` knows that we are of no use as a leader.
 pub async fn run(
     mut elector: Elector,
     lease: Lease,
     standing: watch::Sender<Standing>,
     mut reported: watch::Receiver<u64>,
+    step_down: Arc<Notify>,
     release: CancellationToken,
 ) {
     let began = Instant::now();
@@ -75,6 +77,7 @@ pub async fn run(
                 under_way = None;
                 input
             }
+            () = step_down.notified() => Input::StepDown,
             Ok(()) = reported.changed() => Input::EpochReported(*reported.borrow_and_update()),
         };
     }

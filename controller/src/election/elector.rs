@@ -94,6 +94,8 @@ pub enum Input {
     Written(Result<Observed, WriteFailed>),
     /// A proven agent has seen this epoch, or a version beyond ours in it.
     EpochReported(u64),
+    /// We lead and are of no use, since no agent reaches us: somebody else should, for one lease duration at least.
+    StepDown,
     /// We end. The owner has ended everything that only a leader may do.
     Release,
 }
@@ -144,6 +146,8 @@ enum Request {
         record: Record,
     },
     Release,
+    /// As a release, but we go on as a candidate.
+    StepDown,
 }
 
 /// The last look at the Lease, and when what its holder writes was last seen to change.
@@ -182,6 +186,7 @@ pub struct Elector {
     /// The highest epoch that an agent reported.
     reported: u64,
     releasing: bool,
+    stepping_down: bool,
 }
 
 impl Elector {
@@ -200,6 +205,7 @@ impl Elector {
             highest: 0,
             reported: 0,
             releasing: false,
+            stepping_down: false,
         }
     }
 
@@ -233,6 +239,10 @@ impl Elector {
                 if self.behind_agents() {
                     self.next_ms = now.ms;
                 }
+            }
+            Input::StepDown => {
+                self.stepping_down = self.leads();
+                self.next_ms = if self.stepping_down { now.ms } else { self.next_ms };
             }
             Input::Release => self.release(&mut effects),
         }
@@ -294,6 +304,8 @@ impl Elector {
     fn written(&mut self, now: Moment, answer: Result<Observed, WriteFailed>, effects: &mut Vec<Effect>) {
         match self.request.take_if(|request| !matches!(request, Request::Read { .. })) {
             Some(Request::Release) => effects.push(Effect::Released),
+            // Whatever came of it: others have this long to take it.
+            Some(Request::StepDown) => self.next_ms = now.ms.saturating_add(self.settings.lease_ms),
             Some(Request::Write { sent_ms, record }) => match answer {
                 Ok(lease) => {
                     self.seen = Some(Seen { lease: Some(lease), changed_ms: now.ms, asked_ms: sent_ms });
@@ -401,6 +413,10 @@ impl Elector {
 
     /// What is due.
     fn act(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+        if std::mem::take(&mut self.stepping_down) && self.leads() && !self.overtaken && self.still_as_written() {
+            self.become_(Standing::Following { leader: None }, effects);
+            return self.free(Request::StepDown, effects);
+        }
         let known = !self.overtaken && self.unknown.is_none() && self.still_as_written();
         if self.leads() && known {
             return self.write(now, false, effects);
@@ -454,14 +470,19 @@ impl Elector {
         }
     }
 
-    /// Frees the Lease for whoever looks next. The epoch stays on it.
     fn give_back(&mut self, effects: &mut Vec<Effect>) {
+        self.free(Request::Release, effects);
+        if self.request.is_none() {
+            effects.push(Effect::Released);
+        }
+    }
+
+    /// Frees the Lease for whoever looks next. The epoch stays on it.
+    fn free(&mut self, request: Request, effects: &mut Vec<Effect>) {
         let lease = self.seen.as_ref().and_then(|seen| seen.lease.as_ref());
-        let Some((term, lease)) = self.term.take().zip(lease) else {
-            return effects.push(Effect::Released);
-        };
+        let Some((term, lease)) = self.term.take().zip(lease) else { return };
         let record = Record { holder: String::new(), address: String::new(), ..term.record };
-        self.request = Some(Request::Release);
+        self.request = Some(request);
         effects.push(Effect::Write { record, over: Some((lease.uid.clone(), lease.version.clone())) });
     }
 }
