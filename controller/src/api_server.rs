@@ -22,7 +22,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// A client with connections of its own. It has no timeout for answers, since a watch has none: whoever asks sets it.
+    /// A client with connections of its own. It has no timeout for answers, since a watch has none, and it asks
+    /// nothing twice: whoever asks sets both.
     ///
     /// # Errors
     /// When there is no usable configuration. The API server itself is not asked.
@@ -31,6 +32,8 @@ impl ApiServer {
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = None;
         config.write_timeout = None;
+        // Whoever asks decides when to ask again.
+        config.default_retry = false;
         Client::try_from(config).context("the connection to the API server cannot be set up")
     }
 

@@ -10,6 +10,7 @@ use translate::{FleetName, FleetSettings, Settings};
 
 use crate::api_server::ApiServer;
 use crate::election;
+use crate::watch::cluster::ClusterArgs;
 
 /// The central controller: reads manifests, works out what every proxy must do, and pushes what changed.
 #[derive(Clone, Debug, Parser)]
@@ -18,9 +19,12 @@ pub struct Args {
     /// Run under a supervisor: authority and tokens come over standard input, and its end is the end of the controller.
     #[arg(long, required_unless_present = "authority", conflicts_with = "authority")]
     pub supervised: bool,
-    /// The folder of manifests.
-    #[arg(long, value_name = "DIR")]
-    pub manifests: PathBuf,
+    /// Where objects come from.
+    #[arg(long, value_enum, default_value_t = SourceKind::Directory)]
+    pub source: SourceKind,
+    /// The folder of manifests. Not with --source cluster.
+    #[arg(long, value_name = "DIR", required_unless_present = "source", required_if_eq("source", "directory"))]
+    pub manifests: Option<PathBuf>,
     /// The state directory: epoch and readable statuses; never a key.
     #[arg(long, value_name = "DIR")]
     pub state: PathBuf,
@@ -42,9 +46,12 @@ pub struct Args {
     /// How log lines are written to standard error.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log: LogFormat,
-    /// The API server: of the Lease.
+    /// The API server: of the objects, and of the Lease.
     #[command(flatten)]
     pub api_server: ApiServer,
+    /// What is read of the cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// How replicas share the work.
     #[command(flatten)]
     pub replica: ReplicaArgs,
@@ -164,6 +171,15 @@ impl Args {
         }
         settings
     }
+}
+
+/// Where objects come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SourceKind {
+    /// A folder of manifests.
+    Directory,
+    /// A Kubernetes API server.
+    Cluster,
 }
 
 /// The form of log lines.

@@ -1,7 +1,7 @@
 //! What is counted and measured. The names are in docs/reference/metrics.md.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -14,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 use push::grpc::server::Lane;
 
 use crate::report::Report;
+use crate::watch::cluster::{WatchMetrics, WatchStates};
 
 /// Upper bounds of the lag's buckets, in seconds.
 const LAG_BUCKETS: [f64; 14] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -81,6 +82,8 @@ pub struct Metrics {
     leader: Gauge,
     sent: Sent,
     lag: Histogram,
+    watches: WatchMetrics,
+    watch_states: Arc<WatchStates>,
 }
 
 impl Default for Metrics {
@@ -101,6 +104,8 @@ impl Default for Metrics {
             leader: Gauge::default(),
             sent: Sent::new(&sent),
             lag: Histogram::new(LAG_BUCKETS),
+            watches: WatchMetrics::default(),
+            watch_states: Arc::default(),
         };
         let mut registry = metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register("agents", "Agents by state", metrics.agents.clone());
@@ -129,6 +134,7 @@ impl Default for Metrics {
             Unit::Seconds,
             metrics.lag.clone(),
         );
+        metrics.watches.register(&mut registry);
         drop(registry);
         metrics
     }
@@ -172,6 +178,11 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
+    /// How it stands with the watches of an API server; a folder has none.
+    pub fn watch_states(&self) -> &Arc<WatchStates> {
+        &self.watch_states
+    }
+
     /// Everything in the OpenMetrics text format, with the figures of a report.
     pub fn text(&self, report: &Report) -> String {
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -202,6 +213,7 @@ impl Metrics {
                 self.agents.get_or_create(&AgentLabels { fleet: fleet_name.clone(), state }).set(count);
             }
         }
+        self.watches.update(&self.watch_states);
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         match encode(&mut text, &registry) {

@@ -19,7 +19,7 @@ use crate::hub::names::Names;
 use crate::hub::sessions::Sessions;
 use crate::pipeline::{Worker, WorkerHandle};
 use crate::store::Memory;
-use crate::watch::directory::Directory;
+use crate::watch::Source;
 use crate::{admin, certificates, report};
 
 /// The parts, with the pipeline running already.
@@ -45,11 +45,10 @@ impl Service {
         let settings = args.settings();
         let hub = Arc::new(Hub::new(settings.fleets.keys().cloned(), epoch));
         let names = Arc::new(Names::load(args.state.join("status").join("agents.jsonl")));
-        let directory = Directory::open(&args.manifests)
-            .with_context(|| format!("the folder of manifests {}", args.manifests.display()))?;
+        let source = Source::open(args, hub.metrics().watch_states()).await?;
         let run = args.socket.parent().unwrap_or(&args.socket);
         let memory = Memory::new(&args.state, run);
-        let (worker, handle) = Worker::new(directory, settings, memory.clone(), args.allow_empty, Arc::clone(&hub))
+        let (worker, handle) = Worker::new(source, settings, memory.clone(), args.allow_empty, Arc::clone(&hub))
             .context("no descriptor for the pipeline")?;
         let (worker_ended, worker_end) = oneshot::channel();
         std::thread::Builder::new().name("pipeline".to_owned()).spawn(move || {

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use controller::watch::directory::{Batch, Directory, FileFinding};
+use controller::watch::Batch;
+use controller::watch::directory::{Directory, FileFinding};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use translate::{Change, Object};
 

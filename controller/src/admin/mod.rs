@@ -130,10 +130,7 @@ impl Api {
         let post = head.method == Method::POST;
         match head.uri.path() {
             "/healthz" if get => plain(StatusCode::OK, "ok\n"),
-            "/readyz" if get => match self.hub.is_published() {
-                true => plain(StatusCode::OK, "ready\n"),
-                false => plain(StatusCode::SERVICE_UNAVAILABLE, "the first world was not published yet\n"),
-            },
+            "/readyz" if get => self.ready(),
             "/metrics" if get => {
                 let text_of = self.hub.read(|report| self.hub.metrics().text(report));
                 text(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text_of)
@@ -161,6 +158,18 @@ impl Api {
             | "/debug/config" | "/debug/agents" => plain(StatusCode::METHOD_NOT_ALLOWED, "not this method\n"),
             _ => plain(StatusCode::NOT_FOUND, "there is nothing here\n"),
         }
+    }
+
+    /// Ready once the first world is published: from then on what is in force stays, whatever becomes of the source. What is
+    /// wrong with it is told either way.
+    fn ready(&self) -> Answer {
+        let (status, first) = match self.hub.is_published() {
+            true => (StatusCode::OK, "ready\n"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "the first world was not published yet\n"),
+        };
+        let held = self.hub.read(|report| report.held().map(|why| format!("held: {why}\n")));
+        let troubles = self.hub.metrics().watch_states().troubles();
+        text(status, "text/plain; charset=utf-8", format!("{first}{}{troubles}", held.unwrap_or_default()))
     }
 
     async fn debug(&self, view: Debug) -> Answer {

@@ -64,7 +64,7 @@ pub(super) async fn wait(hub: &Arc<Hub>, worker: &WorkerHandle, request: &WaitRe
         Ok(Ok(Scan::Held(why))) => return WaitAnswer::Held(why),
         Ok(Err(_)) => return WaitAnswer::Stopping,
         Err(_) => {
-            let why = "the folder is still being read".to_owned();
+            let why = "the source is still being read".to_owned();
             return WaitAnswer::Lagging(vec![Lagging { agent: "controller".to_owned(), why }]);
         }
     };

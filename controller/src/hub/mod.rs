@@ -221,6 +221,11 @@ impl Hub {
         self.fleets.values().all(|fleet| fleet.with(|fleet| fleet.is_published()))
     }
 
+    /// How many objects of each kind are in force.
+    pub fn objects_by_kind(&self) -> BTreeMap<String, usize> {
+        self.read(|report| report.objects_by_kind().clone())
+    }
+
     /// How many objects are in force.
     pub fn objects_in_force(&self) -> usize {
         self.read(|report| report.objects_by_kind().values().sum())

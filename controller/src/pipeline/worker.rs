@@ -16,8 +16,8 @@ use translate::{Change, FleetName, Settings};
 
 use super::translator::Translator;
 use crate::hub::Hub;
-use crate::store::{Gate, Memory};
-use crate::watch::directory::{Batch, Directory};
+use crate::store::{Gates, Memory};
+use crate::watch::{Batch, Source};
 
 /// What a scan led to.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub enum Debug {
 pub enum Command {
     /// Look at the whole source, and say what that led to once it is published.
     Rescan(oneshot::Sender<Scan>),
+    /// Publish everything that the source has now, and say when that is done, or why it cannot be.
+    CatchUp(oneshot::Sender<Result<(), String>>),
     /// Let what is held pass.
     Confirm(oneshot::Sender<Scan>),
     /// Give a view.
@@ -87,6 +89,15 @@ impl WorkerHandle {
         self.ask(Command::Rescan).await
     }
 
+    /// Returns when everything that the source had at this moment is published. A part of the world that is held by the shrink
+    /// guard does not count: more than the source has is in force then, and nothing older.
+    ///
+    /// # Errors
+    /// When the first world is held, and why; or when the process is ending.
+    pub async fn catch_up(&self) -> Result<(), String> {
+        self.ask(Command::CatchUp).await.map_err(|error| error.to_string())?
+    }
+
     /// Publishes what is held.
     ///
     /// # Errors
@@ -104,28 +115,38 @@ impl WorkerHandle {
     }
 }
 
+/// Somebody who waits until everything that the source has is published.
+#[derive(Debug)]
+enum Waiting {
+    Scan(oneshot::Sender<Scan>),
+    CatchUp(oneshot::Sender<Result<(), String>>),
+}
+
 /// The thread's state.
 #[derive(Debug)]
 pub struct Worker {
-    directory: Directory,
-    gate: Gate,
+    source: Source,
+    gates: Gates,
     memory: Memory,
     translator: Translator,
     hub: Arc<Hub>,
     commands: Receiver<Command>,
     wake: Arc<OwnedFd>,
-    scans: Vec<oneshot::Sender<Scan>>,
+    /// Who wants to know of everything that the source has now, and was not asked for yet.
+    waiting: Vec<Waiting>,
+    /// Who was, with the ticket that is waited for.
+    asked: Vec<(u64, Waiting)>,
     began: Instant,
     published: bool,
 }
 
 impl Worker {
-    /// A worker over a folder that was not looked at yet.
+    /// A worker over a source that was not looked at yet.
     ///
     /// # Errors
     /// When the kernel gives no descriptor to wake it by.
     pub fn new(
-        directory: Directory,
+        source: impl Into<Source>,
         settings: Settings,
         memory: Memory,
         allow_empty: bool,
@@ -133,15 +154,17 @@ impl Worker {
     ) -> std::io::Result<(Worker, WorkerHandle)> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (sender, commands) = mpsc::channel();
+        let source = source.into();
         let worker = Worker {
-            directory,
-            gate: Gate::new(memory.recall(), allow_empty),
+            gates: Gates::new(&source.parts(), memory.recall(), allow_empty),
+            source,
             memory,
             translator: Translator::new(settings),
             hub,
             commands,
             wake: Arc::clone(&wake),
-            scans: Vec::new(),
+            waiting: Vec::new(),
+            asked: Vec::new(),
             began: Instant::now(),
             published: false,
         };
@@ -153,13 +176,12 @@ impl Worker {
     /// # Errors
     /// When the kernel refuses to wait, which only a bug explains.
     pub fn run(mut self) -> std::io::Result<()> {
-        let first = self.directory.rescan(Instant::now());
+        let first = self.source.begin(Instant::now());
         self.take(first);
         loop {
             self.wait()?;
-            let now = Instant::now();
-            let batch = self.directory.step(now);
-            self.take(batch);
+            let batches = self.source.step(Instant::now())?;
+            self.take(batches);
             loop {
                 match self.commands.try_recv() {
                     Ok(command) => self.obey(command),
@@ -167,29 +189,50 @@ impl Worker {
                     Err(TryRecvError::Disconnected) => return Ok(()),
                 }
             }
-            let list_again = self.gate.list_again_at().is_some_and(|at| at <= self.now_ms());
             // Removals that are under way are waited for, so that a scan does not take half of them for a list's word.
-            if (!self.scans.is_empty() && !self.directory.is_settling()) || list_again {
-                let batch = self.directory.rescan(Instant::now());
-                self.take(batch);
-                for scan in std::mem::take(&mut self.scans) {
-                    // Whoever asked may have given up.
-                    let _ = scan.send(self.outcome());
-                }
+            if !self.waiting.is_empty() && !self.source.is_settling() {
+                let ticket = self.ask(None);
+                self.asked.extend(self.waiting.drain(..).map(|waiting| (ticket, waiting)));
+            }
+            for part in self.gates.due(self.now_ms()) {
+                self.ask(Some(part));
+            }
+            self.answer();
+        }
+    }
+
+    /// Asks the source for everything that it has now, and gives the ticket.
+    fn ask(&mut self, part: Option<&str>) -> u64 {
+        let (batch, ticket) = self.source.ask(Instant::now(), part);
+        self.take(batch);
+        ticket
+    }
+
+    /// Answers those for whom everything has come.
+    fn answer(&mut self) {
+        let seen = self.source.seen();
+        for (_, waiting) in self.asked.extract_if(.., |(ticket, _)| *ticket <= seen).collect::<Vec<_>>() {
+            // Whoever asked may have given up.
+            match waiting {
+                Waiting::Scan(answer) => drop(answer.send(self.outcome())),
+                Waiting::CatchUp(answer) => drop(answer.send(match self.gates.is_open() {
+                    true => Ok(()),
+                    false => Err(self.gates.held().unwrap_or_else(|| "the first world is not there yet".to_owned())),
+                })),
             }
         }
     }
 
     fn wait(&self) -> std::io::Result<()> {
         let now = Instant::now();
-        let list_again = self.gate.list_again_at().map(|ms| self.began + Duration::from_millis(ms));
-        let at = [self.directory.wake_at(), list_again].into_iter().flatten().min();
+        let list_again = self.gates.list_again_at().map(|ms| self.began + Duration::from_millis(ms));
+        let at = [self.source.wake_at(), list_again].into_iter().flatten().min();
         let timeout = at.map(|at| {
             let left = at.saturating_duration_since(now);
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }
         });
         let mut fds = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
-        fds.extend(self.directory.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(self.source.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -203,9 +246,10 @@ impl Worker {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Rescan(answer) => self.scans.push(answer),
+            Command::Rescan(answer) => self.waiting.push(Waiting::Scan(answer)),
+            Command::CatchUp(answer) => self.waiting.push(Waiting::CatchUp(answer)),
             Command::Confirm(answer) => {
-                let passed = self.gate.confirm();
+                let passed = self.gates.confirm();
                 self.publish(passed);
                 let _ = answer.send(self.outcome());
             }
@@ -222,28 +266,30 @@ impl Worker {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn take(&mut self, batch: Batch) {
-        let mut passed = self.gate.observed(batch.observed);
-        if let Some(listing) = batch.listed {
-            let now = self.now_ms();
-            passed.extend(self.gate.listed(now, listing.changes, listing.objects, listing.missing));
-        }
-        if !batch.findings.is_empty() {
-            self.hub.files(batch.findings);
+    /// Takes in what the source tells, as one step.
+    fn take(&mut self, batches: impl IntoIterator<Item = Batch>) {
+        let now = self.now_ms();
+        let mut passed = Vec::new();
+        for Batch { part, observed, listed, findings } in batches {
+            passed.extend(self.gates.observed(part, observed));
+            passed.extend(listed.map(|listing| self.gates.listed(now, part, listing)).unwrap_or_default());
+            if !findings.is_empty() {
+                self.hub.files(findings);
+            }
         }
         self.publish(passed);
     }
 
     /// Publishes what passed the gate; the first time also when that is nothing.
     fn publish(&mut self, passed: Vec<Change>) {
-        self.hub.set_held(self.gate.held());
-        if !self.gate.is_open() || (passed.is_empty() && self.published) {
+        self.hub.set_held(self.gates.held());
+        if !self.gates.is_open() || (passed.is_empty() && self.published) {
             return;
         }
         if !self.published {
             self.published = true;
             // Before anything is published, so that a controller that dies right after it remembers.
-            if let Err(error) = self.memory.note(self.gate.objects()) {
+            if let Err(error) = self.memory.note(&self.gates.objects()) {
                 tracing::warn!(%error, "cannot remember how much is in force");
             }
         }
@@ -255,7 +301,7 @@ impl Worker {
     }
 
     fn outcome(&self) -> Scan {
-        match self.gate.held() {
+        match self.gates.held() {
             Some(why) => Scan::Held(why),
             None => Scan::Published(self.hub.targets()),
         }
@@ -277,6 +323,6 @@ impl Worker {
                 })
             })
             .collect();
-        json!({ "objects": objects, "ignored": self.directory.ignored(), "held": self.gate.held() })
+        json!({ "objects": objects, "ignored": self.source.ignored(), "held": self.gates.held() })
     }
 }

@@ -26,10 +26,10 @@ pub async fn run(hub: Arc<Hub>, path: PathBuf, memory: Memory) {
     let mut next = Instant::now();
     loop {
         let revision = *changed.borrow_and_update();
-        let count = hub.objects_in_force();
+        let count = hub.objects_by_kind();
         // Before the first publication nothing is known, and what was remembered still counts.
-        if hub.is_published() && objects != Some(count) {
-            match memory.note(count) {
+        if hub.is_published() && objects.as_ref() != Some(&count) {
+            match memory.note(&count) {
                 Ok(()) => objects = Some(count),
                 Err(error) => {
                     hub.metrics().state_not_written();

@@ -37,6 +37,8 @@ struct Held {
 /// The gate.
 #[derive(Debug)]
 pub struct Gate {
+    /// The kind of objects; empty for a whole folder.
+    part: &'static str,
     allow_empty: bool,
     before: Before,
     open: bool,
@@ -53,6 +55,7 @@ impl Gate {
     /// A closed gate.
     pub fn new(before: Before, allow_empty: bool) -> Gate {
         Gate {
+            part: "",
             allow_empty,
             before,
             open: false,
@@ -61,6 +64,11 @@ impl Gate {
             removals: BTreeSet::new(),
             first: BTreeMap::new(),
         }
+    }
+
+    /// The same for one kind of objects; empty for a whole folder.
+    pub fn of_part(self, part: &'static str) -> Gate {
+        Gate { part, ..self }
     }
 
     /// Whether the first world has passed.
@@ -77,13 +85,17 @@ impl Gate {
     pub fn held(&self) -> Option<String> {
         let held = self.held.as_ref()?;
         let there = if self.open { self.known.len() - self.removals.len() } else { self.first.len() };
-        let what = match (held.missing, held.empty) {
-            (true, _) => "the folder is not there any more".to_owned(),
-            (false, true) => "the folder has no objects any more".to_owned(),
-            (false, false) => format!("the folder has only {there} objects of {}", held.of),
+        let of = held.of;
+        let (what, source) = match (self.part, held.missing, held.empty) {
+            ("", true, _) => ("the folder is not there any more".to_owned(), "the folder"),
+            ("", _, true) => ("the folder has no objects any more".to_owned(), "the folder"),
+            ("", ..) => (format!("the folder has only {there} objects of {of}"), "the folder"),
+            (part, true, _) => (format!("the API server does not serve {part} any more"), "it"),
+            (part, _, true) => (format!("the API server has no {part} any more"), "it"),
+            (part, ..) => (format!("the API server has only {there} objects of kind {part} of {of}"), "it"),
         };
         Some(match held.empty {
-            true => format!("{what}; what is in force stays until the folder has some again or this is confirmed"),
+            true => format!("{what}; what is in force stays until {source} has some again or this is confirmed"),
             false => format!("{what}; what is in force stays until the same is seen for 10 s or this is confirmed"),
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! It counts only for the same run of the supervisor: with that, agents and what they serve are gone too.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,9 @@ struct Record {
     run: String,
     /// How many objects were in force.
     objects: usize,
+    /// How many of each kind. Earlier releases did not write it.
+    #[serde(default)]
+    kinds: BTreeMap<String, usize>,
 }
 
 impl Memory {
@@ -31,33 +35,40 @@ impl Memory {
         Memory { path: state.join("status").join("last.json"), run: run.to_string_lossy().into_owned() }
     }
 
-    /// What was in force; nothing if this is another run of the supervisor. A file that cannot be read counts as
-    /// nothing remembered, and is said.
-    pub fn recall(&self) -> Before {
-        let bytes = match std::fs::read(&self.path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Before::default(),
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "cannot read what was in force before");
-                return Before::default();
-            }
-        };
-        match serde_json::from_slice::<Record>(&bytes) {
-            Ok(record) if record.run == self.run => Before { objects: record.objects },
-            Ok(_) => Before::default(),
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "cannot read what was in force before");
-                Before::default()
-            }
+    /// What was in force of a kind, or of everything when the kind is empty; nothing if this is another run of the supervisor.
+    /// A file that cannot be read counts as nothing remembered, and is said.
+    pub fn recall(&self) -> impl Fn(&str) -> Before + use<> {
+        let record = self.read();
+        move |kind| {
+            let objects = record.as_ref().map(|record| match kind {
+                "" => record.objects,
+                kind => record.kinds.get(kind).copied().unwrap_or(0),
+            });
+            Before { objects: objects.unwrap_or(0) }
         }
     }
 
-    /// Remembers what is in force.
+    fn read(&self) -> Option<Record> {
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "cannot read what was in force before");
+                return None;
+            }
+        };
+        let record = serde_json::from_slice::<Record>(&bytes).inspect_err(|error| {
+            tracing::warn!(path = %self.path.display(), %error, "cannot read what was in force before");
+        });
+        record.ok().filter(|record| record.run == self.run)
+    }
+
+    /// Remembers how many objects of each kind are in force.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn note(&self, objects: usize) -> io::Result<()> {
-        let record = Record { run: self.run.clone(), objects };
+    pub fn note(&self, kinds: &BTreeMap<String, usize>) -> io::Result<()> {
+        let record = Record { run: self.run.clone(), objects: kinds.values().sum(), kinds: kinds.clone() };
         replace(&self.path, &serde_json::to_vec(&record).map_err(io::Error::other)?, false)
     }
 }

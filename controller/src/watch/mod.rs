@@ -1,3 +1,9 @@
-//! Sources of cluster objects. Built so far: a folder of manifests; an API server comes later.
+//! Sources of cluster objects: a folder of manifests, or an API server.
 
+mod batch;
+pub mod cluster;
 pub mod directory;
+mod source;
+
+pub use batch::{Batch, Listing};
+pub use source::Source;

@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use translate::Change;
 use translate::manifest::{Content, FilePath, Folder, UNREADABLE, documents, is_manifest};
 pub use translate::manifest::{FileFinding, shown};
 
 use inotify::{Signal, Watcher};
 use scan::{ReadError, Signature};
+
+use super::{Batch, Listing};
 
 /// Removals are acted on when no further one came for this long, ...
 const SETTLE: Duration = Duration::from_millis(10);
@@ -29,28 +30,6 @@ const SETTLE_AT_MOST: Duration = Duration::from_millis(500);
 const LOOK_FOR_ROOT: Duration = Duration::from_millis(200);
 /// How often everything is looked at when the kernel cannot tell what changed.
 const WITHOUT_INOTIFY: Duration = Duration::from_secs(1);
-
-/// What a source tells the store.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// Edits and removals that were seen to happen.
-    pub observed: Vec<Change>,
-    /// What a list showed to be different.
-    pub listed: Option<Listing>,
-    /// Files whose findings changed, relative to the root; no findings means that the file is fine or gone.
-    pub findings: Vec<(PathBuf, Vec<FileFinding>)>,
-}
-
-/// What a list of the folder, or of a part of it, showed to be different from what was known.
-#[derive(Debug, Default)]
-pub struct Listing {
-    /// The differences.
-    pub changes: Vec<Change>,
-    /// How many objects the folder has now.
-    pub objects: usize,
-    /// Whether the folder itself is not there.
-    pub missing: bool,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -178,7 +157,7 @@ impl Directory {
 
     /// Adds what a look at everything shows.
     fn list(&mut self, now: Instant, batch: &mut Batch) {
-        let Batch { observed, listed, findings } = self.rescan(now);
+        let Batch { observed, listed, findings, .. } = self.rescan(now);
         batch.observed.extend(observed);
         batch.listed = listed;
         batch.findings.extend(findings);
@@ -245,7 +224,7 @@ impl Directory {
         self.held.sweep(|_| true);
         let changes = self.held.take_changes();
         let listed = Some(Listing { changes, objects: self.held.len(), missing: self.missing });
-        Batch { observed: Vec::new(), listed, findings: self.take_findings() }
+        Batch { listed, findings: self.take_findings(), ..Batch::default() }
     }
 
     /// The findings that changed, with what stays in force where the finding does not say so.
