@@ -267,6 +267,11 @@ impl Server {
         *self.watches.lost.entry(resource.to_owned()).or_default() += changes;
     }
 
+    /// From now on open watches hear of all changes again.
+    pub fn hear_events(&mut self, resource: &str) {
+        self.watches.lost.remove(resource);
+    }
+
     /// Gives every watch that wants bookmarks one at its next turn.
     pub fn send_bookmarks(&mut self) {
         for watch in self.watches.of(None) {

@@ -265,3 +265,20 @@ async fn an_object_that_cannot_be_read_keeps_its_last_good_version_and_is_named(
         .until("it is mended", async |c| !serde_json::to_string(&c.hub.status()).unwrap().contains("ObjectUnreadable"))
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_a_world_that_shrank_too_much_waits_for_somebody() {
+    let mut server = shop();
+    (0..20).for_each(|number| server.apply(0, config_map(&format!("n{number}"), "1")).unwrap());
+    let controller = Controller::start(server, &settings()).await;
+    controller.ready().await;
+    (0..20).for_each(|number| controller.remove("configmaps", &format!("n{number}")));
+    let controller = controller.again(&settings());
+    controller.until("it is held", async |c| c.hub.read(|report| report.held().is_some())).await;
+    assert!(!controller.hub.is_published());
+    let held = controller.worker.catch_up().await.unwrap_err();
+    assert!(held.contains("the API server has only 3 objects of kind ConfigMap of 23"), "{held}");
+    controller.worker.confirm().await.unwrap();
+    controller.ready().await;
+    assert!(controller.has("Ingress/shop/i0").await);
+}

@@ -4,3 +4,4 @@
 
 mod controller;
 mod faults;
+mod lost;

@@ -54,7 +54,8 @@ impl Follower {
         Moment { now_ms, chance: rand::random() }
     }
 
-    fn place(&self) -> Place {
+    /// What it follows.
+    pub(super) fn place(&self) -> Place {
         (self.scope.kind.name, self.scope.namespace.as_deref().unwrap_or_default().to_owned())
     }
 

@@ -119,6 +119,7 @@ impl Cluster {
                 states: Arc::clone(states),
                 began,
             };
+            states.begin(follower.place());
             tasks.spawn(follower.run());
         }
         Ok(Cluster { followed, news, wake, last_ticket: 0, tasks })

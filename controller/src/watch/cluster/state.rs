@@ -32,6 +32,19 @@ pub type Place = (&'static str, String);
 pub struct WatchStates(Mutex<BTreeMap<Place, WatchState>>);
 
 impl WatchStates {
+    /// There will be a watch: until it says something of itself, nothing was listed.
+    pub(super) fn begin(&self, place: Place) {
+        let state = WatchState {
+            standing: Standing::Listing,
+            trouble: None,
+            listed: false,
+            objects: 0,
+            counts: Counts::default(),
+            heard: Instant::now(),
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(place, state);
+    }
+
     pub(super) fn set(&self, place: &Place, watch: &KindWatch, heard: Instant) {
         let state = WatchState {
             standing: watch.standing(),
