@@ -23,19 +23,30 @@ impl Backoff {
 
     /// The next wait.
     pub fn next_wait(&mut self, rng: &mut impl Rng) -> Duration {
-        let (low, high) = match self.failures {
-            0 => FIRST_MS,
-            n => (NEXT_MS.0, NEXT_MS.0.saturating_mul(1 << n.min(16)).min(NEXT_MS.1)),
-        };
+        let wait = wait_ms(self.failures, NEXT_MS.1, rng.random());
         self.failures = self.failures.saturating_add(1);
-        Duration::from_millis(rng.random_range(low..=high))
+        Duration::from_millis(wait)
     }
 }
 
-/// A wait that the controller asked for, up to a fifth longer, so that not all come back at once.
-pub fn asked_for(ms: u64, rng: &mut impl Rng) -> Duration {
+/// The wait after so many failures, in milliseconds, not above `longest`; `dice` is any number.
+pub fn wait_ms(failures: u32, longest: u64, dice: u64) -> u64 {
+    let (low, high) = match failures {
+        0 => FIRST_MS,
+        n => (NEXT_MS.0, NEXT_MS.0.saturating_mul(1 << n.min(16)).min(longest)),
+    };
+    low + dice % (high.saturating_sub(low) + 1)
+}
+
+/// A wait that the controller asked for, in milliseconds, up to a fifth longer, so that not all come back at once.
+pub fn asked_for_ms(ms: u64, dice: u64) -> u64 {
     let ms = ms.min(NEXT_MS.1 * 6);
-    Duration::from_millis(ms + rng.random_range(0..=ms / 5))
+    ms + dice % (ms / 5 + 1)
+}
+
+/// [`asked_for_ms`] with a source of randomness.
+pub fn asked_for(ms: u64, rng: &mut impl Rng) -> Duration {
+    Duration::from_millis(asked_for_ms(ms, rng.random()))
 }
 
 #[cfg(test)]

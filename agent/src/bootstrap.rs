@@ -1,4 +1,6 @@
-//! Where an agent gets its first token and the controller's addresses from.
+//! Where an agent gets its tokens and the controllers' addresses from.
+
+use std::path::PathBuf;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -7,9 +9,13 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
+use crate::candidates::host_of;
+
 /// Both listeners of a controller, `host:port`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
+    /// The host as it was given, for hints that name it.
+    pub host: String,
     /// Enrolment.
     pub enroll: String,
     /// The stream.
@@ -22,13 +28,11 @@ pub struct Bootstrapped {
     pub token: Zeroizing<String>,
     /// Authorities of the controller's certificate.
     pub trust_bundle: Vec<CertificateDer<'static>>,
-    /// Where the controller is now, if it is anywhere.
-    pub addresses: Option<Addresses>,
 }
 
 impl std::fmt::Debug for Bootstrapped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bootstrapped").field("addresses", &self.addresses).finish_non_exhaustive()
+        f.debug_struct("Bootstrapped").field("trust_bundle", &self.trust_bundle.len()).finish_non_exhaustive()
     }
 }
 
@@ -44,14 +48,30 @@ pub enum BootstrapError {
     /// The trust bundle is not PEM.
     #[error("the trust bundle of the credentials is not PEM")]
     TrustBundle,
+    /// A file of the join token or the authorities is of no use now; it may be later.
+    #[error("{}: {what}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl BootstrapError {
+    /// Whether the source will never give anything again.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, BootstrapError::File { .. })
+    }
 }
 
 /// A source of tokens and addresses: the supervisor's descriptor, or token file and Service of a cluster.
 pub trait Bootstrap: Send {
     /// A fresh token with what goes with it.
     fn credentials(&mut self) -> impl Future<Output = Result<Bootstrapped, BootstrapError>> + Send;
-    /// Where the controller is now; `None` while it is down.
-    fn addresses(&mut self) -> impl Future<Output = Result<Option<Addresses>, BootstrapError>> + Send;
+    /// Where controllers may be now; none while they are down. `anew`: all that are known failed, so what was looked up
+    /// before is not to be relied on.
+    fn candidates(&mut self, anew: bool) -> impl Future<Output = Result<Vec<Addresses>, BootstrapError>> + Send;
 }
 
 /// A line of the supervisor.
@@ -71,15 +91,7 @@ struct AddressesLine {
 #[derive(Deserialize)]
 struct CredentialsLine {
     token: String,
-    #[serde(default)]
-    enroll: Option<String>,
-    #[serde(default)]
-    push: Option<String>,
     trust_bundle_pem: String,
-}
-
-fn both(enroll: Option<String>, push: Option<String>) -> Option<Addresses> {
-    Some(Addresses { enroll: enroll?, push: push? })
 }
 
 /// Asks the supervisor over stdin and stdout, one JSON object a line.
@@ -129,21 +141,23 @@ impl Bootstrap for Descriptor {
     async fn credentials(&mut self) -> Result<Bootstrapped, BootstrapError> {
         self.ask("credentials").await?;
         loop {
-            if let Line::Credentials(CredentialsLine { token, enroll, push, trust_bundle_pem }) = self.next().await? {
+            if let Line::Credentials(CredentialsLine { token, trust_bundle_pem }) = self.next().await? {
                 let token = Zeroizing::new(token);
                 let trust_bundle = CertificateDer::pem_slice_iter(trust_bundle_pem.as_bytes())
                     .collect::<Result<Vec<_>, _>>()
                     .map_err(|_| BootstrapError::TrustBundle)?;
-                return Ok(Bootstrapped { token, trust_bundle, addresses: both(enroll, push) });
+                return Ok(Bootstrapped { token, trust_bundle });
             }
         }
     }
 
-    async fn addresses(&mut self) -> Result<Option<Addresses>, BootstrapError> {
+    async fn candidates(&mut self, _: bool) -> Result<Vec<Addresses>, BootstrapError> {
         self.ask("addresses").await?;
         loop {
             if let Line::Addresses(addresses) = self.next().await? {
-                return Ok(addresses.and_then(|line| both(line.enroll, line.push)));
+                let both = addresses.and_then(|line| Some((line.enroll?, line.push?)));
+                let one = both.map(|(enroll, push)| Addresses { host: host_of(&push).to_owned(), enroll, push });
+                return Ok(one.into_iter().collect());
             }
         }
     }

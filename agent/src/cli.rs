@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
 
-use crate::bootstrap::Descriptor;
+use crate::bootstrap::{BootstrapError, Descriptor};
 use crate::driver::{Driver, End, Options};
+use crate::replicas::Replicas;
 use crate::status::Status;
-use crate::{check, hardening, link, status, volume};
+use crate::{check, hardening, link, replicas, status, volume};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -28,8 +30,23 @@ enum Log {
 #[command(name = "scalws-agent", version, after_help = EXAMPLES)]
 struct Arguments {
     /// Ask for tokens and addresses on stdin and stdout, and end with the parent process.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "controller", required_unless_present = "controller")]
     supervised: bool,
+    /// A replica of the controller: an IP address, or a DNS name that stands for all its addresses. May be repeated.
+    #[arg(long, value_name = "HOST", requires_all = ["enroll_port", "push_port", "trust", "join_token"])]
+    controller: Vec<String>,
+    /// The port that every replica takes enrolments on.
+    #[arg(long, value_name = "PORT", requires = "controller", value_parser = clap::value_parser!(u16).range(1..))]
+    enroll_port: Option<u16>,
+    /// The port that every replica pushes on.
+    #[arg(long, value_name = "PORT", requires = "controller", value_parser = clap::value_parser!(u16).range(1..))]
+    push_port: Option<u16>,
+    /// The certificates of the controllers' authority, PEM (its ca.crt). Read anew at each enrolment.
+    #[arg(long, value_name = "FILE", requires = "controller")]
+    trust: Option<PathBuf>,
+    /// What `scalwsctl join-token` printed for this pod. Read anew at each enrolment.
+    #[arg(long, value_name = "FILE", requires = "controller")]
+    join_token: Option<PathBuf>,
     /// The folder that this agent shares with its scalwsd. It must be memory-backed: it holds private keys.
     #[arg(long, value_name = "DIR")]
     volume: PathBuf,
@@ -57,7 +74,12 @@ Examples:
 
   With a status socket:
     scalws-agent --supervised --volume DIR --admin DIR/admin.sock --status-socket DIR/agent.sock
-    curl --unix-socket DIR/agent.sock http://agent/metrics";
+    curl --unix-socket DIR/agent.sock http://agent/metrics
+
+  By itself, with a controller of two replicas; SIGTERM or Ctrl-C ends it:
+    scalwsctl join-token --authority AUTHORITY --pod replica-0 > replica-0.token
+    scalws-agent --controller 10.0.0.1 --controller 10.0.0.2 --enroll-port 7400 --push-port 7401
+      --trust AUTHORITY/ca.crt --join-token replica-0.token --volume DIR --admin DIR/admin.sock";
 
 /// The whole program.
 pub fn main() -> ExitCode {
@@ -79,10 +101,9 @@ pub fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     hardening::seal().context("cannot forbid core dumps")?;
-    if !arguments.supervised {
-        bail!("there is no source of tokens yet but a supervisor: start this with --supervised (scalwsctl up does)");
+    if arguments.supervised {
+        hardening::die_with_parent().context("cannot ask to end with the parent process")?;
     }
-    hardening::die_with_parent().context("cannot ask to end with the parent process")?;
     let folder = &arguments.volume;
     if !volume::is_in_memory(folder).with_context(|| format!("cannot look at the volume {}", folder.display()))? {
         bail!("the volume {} is not memory-backed (tmpfs or ramfs), and it holds private keys", folder.display());
@@ -123,16 +144,65 @@ async fn serve(arguments: &Arguments, options: &Options) -> anyhow::Result<Optio
     let driver = Driver::start(options, figures)
         .with_context(|| format!("cannot open the volume {}", options.volume.display()))?;
     let (hand_over, opened) = mpsc::channel(1);
-    let (descriptor, stdin_end) = Descriptor::new();
+    match arguments.replicas() {
+        Some(options) => {
+            let replicas = Replicas::new(options);
+            replicas.check().await.context("cannot join")?;
+            until_ended(driver, opened, link::keep(replicas, hand_over), asked_to_end()?).await
+        }
+        None => {
+            let (descriptor, stdin_end) = Descriptor::new();
+            let gone = async move {
+                // An error is a reader that broke: the input is gone either way.
+                let _ = stdin_end.await;
+                "the supervisor is gone"
+            };
+            until_ended(driver, opened, link::keep(descriptor, hand_over), gone).await
+        }
+    }
+}
+
+/// Runs driver and link until one of them ends, or there is a reason to.
+async fn until_ended(
+    driver: Driver,
+    opened: mpsc::Receiver<link::Opened>,
+    link: impl Future<Output = Result<(), BootstrapError>>,
+    reason: impl Future<Output = &'static str>,
+) -> anyhow::Result<Option<End>> {
     tokio::select! {
         end = driver.run(opened) => Ok(Some(end)),
-        _ = stdin_end => {
-            tracing::info!(name, "the supervisor is gone");
+        reason = reason => {
+            tracing::info!(reason, "stopping");
             Ok(None)
         }
-        kept = link::keep(descriptor, hand_over) => {
+        kept = link => {
             kept.context("no more streams")?;
             Ok(None)
         }
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+fn asked_to_end() -> anyhow::Result<impl Future<Output = &'static str>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "asked to stop",
+            _ = interrupt.recv() => "interrupted",
+        }
+    })
+}
+
+impl Arguments {
+    /// The replicas that were named; none under a supervisor. The command line has either or is refused.
+    fn replicas(&self) -> Option<replicas::Options> {
+        Some(replicas::Options {
+            hosts: Some(self.controller.clone()).filter(|hosts| !hosts.is_empty())?,
+            enroll_port: self.enroll_port?,
+            push_port: self.push_port?,
+            trust: self.trust.clone()?,
+            token: self.join_token.clone()?,
+        })
     }
 }

@@ -49,7 +49,9 @@ struct Stream {
     /// Only [`session::Effect::Send`].
     outbox: VecDeque<session::Effect>,
     ended: oneshot::Sender<Ended>,
+    unsure: watch::Sender<bool>,
     served: bool,
+    answered: bool,
     close: Option<Close>,
 }
 
@@ -247,7 +249,7 @@ impl Driver {
             self.end = Some(End::WipeVolume);
         }
         // A link that is gone learns it another way.
-        let _gone = stream.ended.send(Ended { served: stream.served, close });
+        let _gone = stream.ended.send(Ended { served: stream.served, answered: stream.answered, close });
         vec![Job::Core(Input::StreamEnded)]
     }
 
@@ -257,11 +259,13 @@ impl Driver {
         let Some((opened, _)) = self.opening.take_if(|(_, at)| ready || Instant::now() >= *at) else { return };
         let mut jobs = self.end_stream(None);
         self.stream = Some(Stream {
-            session: AgentSession::new(limits::STAGING),
+            session: AgentSession::new(limits::STAGING).with_answer_limit(opened.answer_ms),
             link: opened.link,
             outbox: VecDeque::new(),
             ended: opened.ended,
+            unsure: opened.unsure,
             served: false,
+            answered: false,
             close: None,
         });
         self.status.streams.inc();
@@ -297,6 +301,7 @@ impl Driver {
     fn converse(&mut self, input: session::Input) -> Vec<Job> {
         let now = self.now_ms();
         let Some(stream) = &mut self.stream else { return Vec::new() };
+        stream.answered |= matches!(input, session::Input::Received(_));
         let mut jobs = Vec::new();
         for effect in stream.session.step(now, input, &self.core) {
             match effect {
@@ -313,10 +318,12 @@ impl Driver {
                 session::Effect::Welcomed { version, root } => {
                     tracing::info!(%version, root = %root.short(), "a controller serves this agent");
                     stream.served = true;
+                    stream.unsure.send_replace(false);
                     self.status.connected.set(1);
                 }
                 session::Effect::LookElsewhere => {
                     tracing::warn!("the leader is not sure to lead; what runs goes on");
+                    stream.unsure.send_replace(true);
                 }
                 session::Effect::Close(close) => stream.close = Some(close),
             }

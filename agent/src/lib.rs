@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod backoff;
 pub mod bootstrap;
+pub mod candidates;
 pub mod check;
 pub mod cli;
 pub mod core;
@@ -13,5 +14,6 @@ pub mod driver;
 pub mod faults;
 pub mod hardening;
 pub mod link;
+pub mod replicas;
 pub mod status;
 pub mod volume;

@@ -47,6 +47,16 @@ pub enum Command {
         after_help = "Example:\n  scalwsctl confirm --state STATEDIR\n\nExit codes: 0 published (or nothing was held), 1 there is no live `scalwsctl up` on STATEDIR."
     )]
     Confirm(StateArguments),
+    /// Make the authority that several controllers share: DIR/ca.crt and DIR/ca.key.
+    #[command(
+        after_help = "Every controller replica reads both files (--authority DIR); agents get ca.crt only (--trust). The key is never overwritten and nobody else may read it.\n\nExample:\n  scalwsctl authority /etc/scalws/authority\n\nExit codes: 0 made, 1 there is one already, or DIR cannot be written."
+    )]
+    Authority(AuthorityArguments),
+    /// Print a token with which the agent of one pod enrols at any controller of this authority.
+    #[command(
+        after_help = "A token can be used until its time is over, as often as an agent starts or renews its certificate (at half of 24 hours). Whoever has it gets a certificate of that pod: hand it over as a secret. The agent reads its file anew each time, so replace it before it ends.\n\nExamples:\n  scalwsctl join-token --authority /etc/scalws/authority --pod replica-0 > replica-0.token\n  scalwsctl join-token --authority DIR --pod edge-1 --uid 7d1f0c52 --fleet scalws/edge --valid 30d\n\nExit codes: 0 printed, 1 the authority cannot be read, or a name cannot be one."
+    )]
+    JoinToken(JoinTokenArguments),
     /// Print the version.
     Version,
 }
@@ -133,6 +143,37 @@ pub struct StateArguments {
     pub state: PathBuf,
 }
 
+/// `scalwsctl authority`.
+#[derive(Debug, Args)]
+pub struct AuthorityArguments {
+    /// The folder, made if it is missing.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// How long the authority is valid: a number with `h` or `d`.
+    #[arg(long, value_name = "TIME", default_value = "3650d", value_parser = validity)]
+    pub valid: Duration,
+}
+
+/// `scalwsctl join-token`.
+#[derive(Debug, Args)]
+pub struct JoinTokenArguments {
+    /// The folder with the authority's ca.crt and ca.key.
+    #[arg(long, value_name = "DIR")]
+    pub authority: PathBuf,
+    /// The pod's name, for people.
+    #[arg(long, value_name = "NAME")]
+    pub pod: String,
+    /// The pod's UID, which tells agents apart [default: the pod's name].
+    #[arg(long, value_name = "UID")]
+    pub uid: Option<String>,
+    /// The fleet that the pod belongs to.
+    #[arg(long, value_name = "NS/NAME", default_value = "scalws/default", value_parser = fleet)]
+    pub fleet: (String, String),
+    /// How long the token can be used: a number with `s`, `m`, `h` or `d`.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = validity)]
+    pub valid: Duration,
+}
+
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -159,6 +200,35 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is too long; at most 24 hours"))
 }
 
+/// Reads `90s`, `15m`, `24h` or `30d`; ten years at most, and more than nothing.
+fn validity(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 24 * 3_600,
+        _ => return Err(format!("{text:?} is not a time; write 90s, 15m, 24h or 30d")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a time; write 90s, 15m, 24h or 30d"))?;
+    number
+        .checked_mul(seconds)
+        .filter(|seconds| (1..=3_650 * 24 * 3_600).contains(seconds))
+        .map(Duration::from_secs)
+        .ok_or_else(|| format!("{text:?} is out of range; from 1s to 3650d"))
+}
+
+/// Reads `namespace/name`.
+fn fleet(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err(format!("{text:?} is not a fleet; write NAMESPACE/NAME, such as scalws/default")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +247,19 @@ mod tests {
         assert_eq!(duration("7"), Ok(Duration::from_secs(7)));
         for bad in ["", "s", "-1s", "1h", "1.5s", "99999999999999999999s", "18446744073709551615m"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn validities_and_fleets_are_read_or_refused_with_the_way_out() {
+        assert_eq!(validity("24h"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(validity("3650d"), Ok(Duration::from_secs(3_650 * 86_400)));
+        for bad in ["", "0s", "5", "h", "-1h", "3651d", "99999999999999999999d", "1w"] {
+            assert!(validity(bad).is_err(), "{bad}");
+        }
+        assert_eq!(fleet("a/b"), Ok(("a".to_owned(), "b".to_owned())));
+        for bad in ["", "a", "/", "a/", "/b", "a/b/c"] {
+            assert!(fleet(bad).unwrap_err().contains("NAMESPACE/NAME"), "{bad}");
         }
     }
 

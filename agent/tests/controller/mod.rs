@@ -18,6 +18,7 @@ use push::grpc::enrol::{Rate, Redeemer};
 use push::grpc::server::{Hub, Welcome};
 use push::grpc::{SharedFleet, enrol, server, tls};
 use push::identity::{AgentIdentity, FleetId};
+use push::join::JoinKey;
 use push::server_session::{Event, Role};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -41,19 +42,24 @@ pub fn authority() -> (String, Arc<ArcSwap<Authority>>) {
 
 pub type SharedAddresses = Arc<Mutex<Option<Addresses>>>;
 
-/// Takes the token `right`.
-struct Tokens;
+/// Takes the token `right`, and join tokens of its authority.
+struct Tokens(JoinKey);
+
+pub fn identity() -> AgentIdentity {
+    AgentIdentity::new(FleetId::new("scalws", "default"), "replica-0", "uid-0").unwrap()
+}
 
 impl Redeemer for Tokens {
     async fn redeem(&self, token: Zeroizing<String>) -> Option<AgentIdentity> {
-        let fleet = FleetId::new("scalws", "default");
-        (*token == "right").then(|| AgentIdentity::new(fleet, "replica-0", "uid-0").unwrap())
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        if *token == "right" { Some(identity()) } else { self.0.verify(&token, now).ok() }
     }
 }
 
 pub struct TestHub {
     pub fleet: SharedFleet,
-    role: watch::Sender<Role>,
+    pub role: watch::Sender<Role>,
+    heartbeat_ms: u64,
     pub events: Mutex<Vec<Event>>,
 }
 
@@ -69,6 +75,10 @@ impl Hub for TestHub {
         self.role.subscribe()
     }
 
+    fn heartbeat_ms(&self) -> u64 {
+        self.heartbeat_ms
+    }
+
     fn event(&self, _: &AgentIdentity, (): &(), _: u64, event: Event) {
         self.events.lock().unwrap().push(event);
     }
@@ -77,15 +87,32 @@ impl Hub for TestHub {
 /// A controller as an agent sees it; dropped, it is gone.
 pub struct Controller {
     pub hub: Arc<TestHub>,
+    pub addresses: Addresses,
+    /// While it is there, the only thread of the runtime waits for it.
+    silenced: Option<std::sync::mpsc::Sender<()>>,
     /// Of its own, so that its connections end with it.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Controller {
     pub fn start(authority: &Arc<ArcSwap<Authority>>, addresses: &SharedAddresses, epoch: u64) -> Controller {
+        let controller = Controller::replica(authority, "127.0.0.1", epoch, Role::Leading, push::limits::HEARTBEAT_MS);
+        *addresses.lock().unwrap() = Some(controller.addresses.clone());
+        controller
+    }
+
+    /// One of several, on an address of its own.
+    pub fn replica(
+        authority: &Arc<ArcSwap<Authority>>,
+        host: &str,
+        epoch: u64,
+        role: Role,
+        heartbeat_ms: u64,
+    ) -> Controller {
         let hub = Arc::new(TestHub {
             fleet: SharedFleet::new(Fleet::new(epoch)),
-            role: watch::Sender::new(Role::Leading),
+            role: watch::Sender::new(role),
+            heartbeat_ms,
             events: Mutex::default(),
         });
         let now = SystemTime::now();
@@ -95,13 +122,14 @@ impl Controller {
             tls::slot(tls::enrolment_server(&own).unwrap()),
         );
         let bind = || {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let listener = std::net::TcpListener::bind((host, 0)).unwrap();
             listener.set_nonblocking(true).unwrap();
             listener
         };
         let (push, enroll) = (bind(), bind());
         let text = |address: std::io::Result<SocketAddr>| address.unwrap().to_string();
-        let here = Addresses { enroll: text(enroll.local_addr()), push: text(push.local_addr()) };
+        let (enroll_at, push_at) = (text(enroll.local_addr()), text(push.local_addr()));
+        let here = Addresses { host: host.to_owned(), enroll: enroll_at, push: push_at };
         let (served, authority) = (hub.clone(), authority.clone());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         runtime.spawn(async move {
@@ -111,10 +139,22 @@ impl Controller {
         runtime.spawn(async move {
             let enroll = TcpListener::from_std(enroll).unwrap();
             let (limits, rate) = (Limits::default(), Rate::default());
-            enrol::serve(enroll, enrol_tls, limits, rate, authority, Tokens, std::future::pending()).await.unwrap();
+            let tokens = Tokens(JoinKey::of(&authority.load()));
+            enrol::serve(enroll, enrol_tls, limits, rate, authority, tokens, std::future::pending()).await.unwrap();
         });
-        *addresses.lock().unwrap() = Some(here);
-        Controller { hub, runtime: Some(runtime) }
+        Controller { hub, addresses: here, silenced: None, runtime: Some(runtime) }
+    }
+
+    /// As if it was stopped: the kernel takes connections, and nobody answers.
+    pub fn silence(&mut self) {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        self.silenced = Some(sender);
+        // An error is the end of the sender, which is what is waited for.
+        self.runtime.as_ref().unwrap().spawn(async move { receiver.recv().unwrap_or_default() });
+    }
+
+    pub fn heard(&self, wanted: impl Fn(&Event) -> bool) -> bool {
+        self.hub.events.lock().unwrap().iter().any(wanted)
     }
 
     pub fn applied(&self, root: Digest) -> bool {
@@ -125,6 +165,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
+        self.silenced = None;
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

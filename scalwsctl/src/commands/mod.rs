@@ -1,6 +1,8 @@
 //! One module per command.
 
+pub mod authority;
 pub mod confirm;
+pub mod join_token;
 pub mod lint;
 pub mod status;
 pub mod table;
@@ -27,6 +29,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Command::Status(arguments) => on_runtime(status::run(&arguments.state, arguments.output)),
         Command::Lint(arguments) => lint::run(&arguments.manifests, arguments.echo, arguments.output),
         Command::Confirm(arguments) => on_runtime(confirm::run(&arguments.state)),
+        Command::Authority(arguments) => authority::run(&arguments),
+        Command::JoinToken(arguments) => join_token::run(&arguments),
         Command::Version => {
             answer(&format!("scalwsctl {}", env!("CARGO_PKG_VERSION")));
             DONE
