@@ -467,6 +467,12 @@ fn a_candidate_that_finds_no_lease_waits_as_long_as_a_leader_could_still_act() {
     assert!(world.leaders().is_empty());
     run(&mut world, 2_000);
     assert_eq!(world.candidates[0].epoch(), Some(1));
+    // Also when it looks as often as it would renew.
+    let mut world = World::new(&[(100, 0)]);
+    let quick = Settings { lease_ms: 2_000, renew_deadline_ms: 1_300, retry_ms: 300, ..settings("c0") };
+    world.candidates[0].elector = Elector::new(quick);
+    run(&mut world, 3_000);
+    assert_eq!(world.candidates[0].epoch(), Some(1));
     // One that was made for it, as the chart does, is free at once.
     let mut world = World::new(&[(100, 0)]);
     world.server.store("uid".to_owned(), Record::default());

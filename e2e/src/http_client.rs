@@ -115,3 +115,11 @@ impl Connection {
 pub async fn get(port: u16, host: &str, path: &str) -> Result<Reply> {
     Connection::open(port).await?.get(host, path).await
 }
+
+/// `GET` on a new connection to a unix socket.
+///
+/// # Errors
+/// When no answer comes.
+pub async fn unix_get(path: &Path, resource: &str) -> Result<Reply> {
+    Connection::open_unix(path).await?.get("localhost", resource).await
+}

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod http_client;
 pub mod machine;
 pub mod process;
+pub mod replicas;
 pub mod shop;
 pub mod sim;
 pub mod swarm;

@@ -354,7 +354,7 @@ impl Elector {
         let record = lease.as_ref().map(|lease| lease.record.clone());
         // A Lease that came and went between two looks leaves no trace; one that is there does.
         let Settings { retry_ms, renew_deadline_ms, .. } = self.settings;
-        let blind_ms = if lease.is_none() { retry_ms } else { renew_deadline_ms };
+        let blind_ms = if lease.is_none() { retry_ms.max(2 * self.look_ms()) } else { renew_deadline_ms };
         let same = self.seen.as_ref().is_some_and(|seen| {
             let watched = now.ms.saturating_sub(seen.asked_ms) <= blind_ms;
             watched && is_unrenewed(seen.lease.as_ref(), lease.as_ref())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::backoff::Backoff;
+use agent::link::Ended;
 use anyhow::{Context, Result};
 use journal::{Digest, MemberTree, digest};
 use prost::Message;
@@ -74,12 +75,9 @@ impl Volume {
 }
 
 /// See the module.
-pub(super) struct Member {
+pub(crate) struct Member {
     number: usize,
-    supervisor: Arc<Supervisor>,
     board: Arc<Board>,
-    meter: Meter,
-    credentials: Credentials,
     volume: Volume,
     member_root: Digest,
     /// What the board is told once the answers are on their way.
@@ -91,14 +89,22 @@ enum Note {
     Members { was: u64, now: u64, sets: usize },
 }
 
-impl Member {
+/// A member of a swarm with one controller after the other, whose addresses the supervisor knows.
+pub(super) struct Enrolled {
+    member: Member,
+    supervisor: Arc<Supervisor>,
+    meter: Meter,
+    credentials: Credentials,
+}
+
+impl Enrolled {
     /// Enrols.
     pub(super) async fn enrol(
         number: usize,
         supervisor: Arc<Supervisor>,
         board: Arc<Board>,
         meter: Meter,
-    ) -> Result<Member> {
+    ) -> Result<Enrolled> {
         let at = supervisor.addresses().await;
         let (token, to) = (supervisor.token(number), at.enroll);
         // Not counted: enrolment is not the stream.
@@ -106,22 +112,19 @@ impl Member {
         let trust = supervisor.trust();
         let credentials = client::enroll_with(&at.enroll.to_string(), trust, token, dial).await;
         let credentials = credentials.with_context(|| format!("agent {number}"))?;
-        let member_root = MemberTree::default().root();
-        let volume = Volume::default();
-        Ok(Member { number, supervisor, board, meter, credentials, volume, member_root, notes: Vec::new() })
+        Ok(Enrolled { member: Member::new(number, board), supervisor, meter, credentials })
     }
 
     /// Connects and serves, again and again, waiting as the shipped agent does.
     pub(super) async fn run(mut self) {
-        let mut rng = StdRng::seed_from_u64(self.number as u64);
+        let mut rng = StdRng::seed_from_u64(self.member.number as u64);
         let mut backoff = Backoff::default();
         loop {
             let at = self.supervisor.addresses().await;
             let served = match self.connect(&at).await {
-                Ok(link) => self.converse(link).await,
+                Ok(link) => self.member.converse(link, &mut Alone).await.served,
                 Err(_) => false,
             };
-            self.board.ended(self.number);
             if served {
                 backoff.reset();
             }
@@ -134,24 +137,61 @@ impl Member {
     pub(super) async fn run_naive(self) {
         let at = self.supervisor.addresses().await;
         if let Ok(link) = self.connect(&at).await {
-            naive::follow(link, |snapshot| self.board.members(self.number, 0, snapshot, 1)).await;
+            let Member { number, board, .. } = &self.member;
+            naive::follow(link, |snapshot| board.members(*number, 0, snapshot, 1)).await;
         }
     }
 
     async fn connect(&self, at: &Addresses) -> Result<Link, client::ClientError> {
-        let (meter, number, to) = (self.meter.clone(), self.number, at.push);
+        let (meter, number, to) = (self.meter.clone(), self.member.number, at.push);
         let dial = move || -> std::pin::Pin<Box<dyn Future<Output = io::Result<Metered>> + Send>> {
             Box::pin(meter.clone().dial(to, number))
         };
         client::connect_with(&at.push.to_string(), &self.credentials, dial).await
     }
+}
 
-    /// Until the stream ends; gives whether it was served.
-    async fn converse(&mut self, mut link: Link) -> bool {
+/// What is beside a stream.
+pub(crate) trait Beside {
+    /// How long the first answer may take, in milliseconds, if that is limited.
+    fn answer_ms(&self) -> Option<u64> {
+        None
+    }
+    /// The leader at the other end is unsure to lead, or sure again.
+    fn unsure(&mut self, _unsure: bool) {}
+    /// Another stream takes the place of this one.
+    fn replaced(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+}
+
+/// Nothing is.
+struct Alone;
+
+impl Beside for Alone {}
+
+impl Member {
+    /// One that holds nothing.
+    pub(crate) fn new(number: usize, board: Arc<Board>) -> Member {
+        let member_root = MemberTree::default().root();
+        Member { number, board, volume: Volume::default(), member_root, notes: Vec::new() }
+    }
+
+    /// Until the stream ends, or another takes its place.
+    pub(crate) async fn converse(&mut self, link: Link, beside: &mut impl Beside) -> Ended {
+        let mut ended = Ended { served: false, answered: false, close: None };
+        self.talk(link, beside, &mut ended).await;
+        self.board.ended(self.number);
+        ended
+    }
+
+    async fn talk(&mut self, mut link: Link, beside: &mut impl Beside, ended: &mut Ended) {
         let begun = Instant::now();
         let now = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut session = AgentSession::new(limits::STAGING);
-        let mut served = false;
+        if let Some(answer_ms) = beside.answer_ms() {
+            session = session.with_answer_limit(answer_ms);
+        }
         let hello = HelloFacts {
             boot_id: format!("boot-{}", self.number),
             schema_version: 1,
@@ -169,12 +209,17 @@ impl Member {
                     match effect {
                         Effect::Send(message) => {
                             if link.send.send(message).await.is_err() {
-                                return served;
+                                return;
                             }
                         }
-                        Effect::Close(_) => return served,
+                        Effect::Close(close) => {
+                            ended.close = Some(close);
+                            return;
+                        }
+                        Effect::LookElsewhere => beside.unsure(true),
                         Effect::Welcomed { version, root } => {
-                            served = true;
+                            ended.served = true;
+                            beside.unsure(false);
                             self.board.welcomed(self.number, version);
                             if self.volume.applied == Some((version, root)) {
                                 self.board.applied(self.number, version);
@@ -190,9 +235,17 @@ impl Member {
                     Note::Members { was, now, sets } => self.board.members(self.number, was, now, sets),
                 }
             }
+            if let Some((_, root)) = self.volume.applied {
+                self.board.holds(self.number, root, self.member_root);
+            }
             let wait = Duration::from_millis(session.deadline().unwrap_or(u64::MAX).saturating_sub(now()).min(60_000));
-            input = match tokio::time::timeout(wait, link.receive.message()).await {
+            let message = tokio::select! {
+                message = tokio::time::timeout(wait, link.receive.message()) => message,
+                () = beside.replaced() => return,
+            };
+            input = match message {
                 Ok(Ok(Some(message))) => {
+                    ended.answered = true;
                     match &message.message {
                         Some(ToAgent::Begin(_) | ToAgent::Chunk(_) | ToAgent::Commit(_) | ToAgent::Members(_)) => {
                             let length = message.encoded_len() as u64;
@@ -204,7 +257,7 @@ impl Member {
                     }
                     Input::Received(message)
                 }
-                Ok(Ok(None) | Err(_)) => return served,
+                Ok(Ok(None) | Err(_)) => return,
                 Err(_) => Input::Tick,
             };
         }

@@ -3,6 +3,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use journal::Digest;
 use push::Version;
 
 /// What one agent holds.
@@ -14,6 +15,10 @@ struct Reached {
     target: u64,
     sets: usize,
     live: bool,
+    /// What it holds: the roots of its configuration and of its member sets.
+    roots: Option<(Digest, Digest)>,
+    /// The highest version that it ever ran.
+    highest: Version,
 }
 
 /// What is waited for.
@@ -51,6 +56,8 @@ pub struct Counts {
     pub welcomes: u64,
     /// Streams that ended.
     pub ends: u64,
+    /// Times that an agent ran something lower than before, or was served in a lower epoch.
+    pub back: u64,
 }
 
 /// How old the newest state was when an agent acknowledged it, one figure for each change and agent.
@@ -106,8 +113,10 @@ impl Board {
             state.counts.welcomes += 1;
             let entry = &mut state.agents[agent];
             entry.live = true;
+            let back = target.epoch < entry.highest.epoch;
             (entry.epoch, entry.target) = (target.epoch, target.generation);
             entry.generation = 0;
+            state.counts.back += u64::from(back);
             self.changed.notify_all();
         });
     }
@@ -126,6 +135,9 @@ impl Board {
             let entry = &mut state.agents[agent];
             (entry.epoch, entry.generation) = (version.epoch, version.generation);
             entry.target = entry.target.max(version.generation);
+            let back = version < entry.highest;
+            entry.highest = entry.highest.max(version);
+            state.counts.back += u64::from(back);
             state.reached_at = Some(Instant::now());
             if matches!(state.mark, Some(Mark::Above(above)) if version.generation > above) {
                 self.pass(state, agent);
@@ -149,6 +161,26 @@ impl Board {
                 self.changed.notify_all();
             }
         });
+    }
+
+    /// What this agent holds now: the roots of its configuration and of its member sets.
+    pub fn holds(&self, agent: usize, root: Digest, member_root: Digest) {
+        self.with_agent(agent, |state, agent| state.agents[agent].roots = Some((root, member_root)));
+    }
+
+    /// How many agents have a stream that is served and hold this.
+    pub fn holding(&self, roots: (Digest, Digest)) -> usize {
+        self.lock().agents.iter().filter(|agent| agent.live && agent.roots == Some(roots)).count()
+    }
+
+    /// How many agents are served in this epoch or a later one.
+    pub fn served(&self, epoch: u64) -> usize {
+        self.lock().agents.iter().filter(|agent| agent.live && agent.epoch >= epoch).count()
+    }
+
+    /// The highest epoch that an agent is served in.
+    pub fn epoch(&self) -> u64 {
+        self.lock().agents.iter().map(|agent| agent.epoch).max().unwrap_or(0)
     }
 
     /// Counts a message.

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use agent::Member;
+use agent::Enrolled;
 use board::Board;
 use controller::Supervisor;
 use metered::Meter;
@@ -100,7 +100,7 @@ impl Swarm {
         Ok(())
     }
 
-    fn enrol(&self, supervisor: &Arc<Supervisor>, count: usize) -> Result<Vec<Member>> {
+    fn enrol(&self, supervisor: &Arc<Supervisor>, count: usize) -> Result<Vec<Enrolled>> {
         let places = Arc::new(Semaphore::new(ENROLLING));
         let first = self.agents.len();
         let enrolling: Vec<_> = (first..count)
@@ -109,7 +109,7 @@ impl Swarm {
                 let (board, meter) = (Arc::clone(&self.board), self.meter.clone());
                 self.runtime.spawn(async move {
                     let _place = places.acquire().await?;
-                    Member::enrol(number, supervisor, board, meter).await
+                    Enrolled::enrol(number, supervisor, board, meter).await
                 })
             })
             .collect();
