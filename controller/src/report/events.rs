@@ -79,7 +79,10 @@ impl Report {
             .map(|(path, finding)| {
                 let reason = if in_force { finding.reason } else { REJECTED };
                 let stays = if in_force { "; the last good version stays in force" } else { "" };
-                let place = format!("{path}, document {} at line {}", finding.document, finding.line);
+                let place = match finding.document {
+                    0 => path.clone(),
+                    document => format!("{path}, document {document} at line {}", finding.line),
+                };
                 let message = format!("{place}: {}{stays}", finding.message);
                 Event { kind: EventType::Warning, reason: reason.to_owned(), message }
             })

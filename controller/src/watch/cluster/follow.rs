@@ -8,10 +8,11 @@ use kube::Client;
 use tokio::sync::{mpsc, watch};
 
 use super::failure::{Class, Failure};
-use super::kind::{KindWatch, Moment, Out, Pace, RequestId, Standing};
+use super::kind::KindWatch;
 use super::requests::Scope;
 use super::state::{Place, WatchStates};
 use super::stream::{Answer, Lane};
+use super::talk::{Moment, Out, Pace, RequestId, Standing};
 
 /// What one watch tells the source.
 #[derive(Debug)]

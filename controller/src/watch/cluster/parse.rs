@@ -13,7 +13,7 @@ use translate::{NamespacedName, Object};
 
 use super::failure::{Class, Failure};
 use super::held::{Item, Trace};
-use super::kind::Event;
+use super::talk::Event;
 use super::version::{Uid, Version};
 
 /// Written by `kubectl apply`: the whole object once more, of a Secret too.

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::kind::Request;
 use super::kinds::Kind;
+use super::talk::Request;
 
 /// The form of answers: whole objects.
 pub(super) const WHOLE: &str = "application/json";

@@ -15,10 +15,10 @@ use translate::manifest::FileFinding;
 
 use super::follow::{Follower, News};
 use super::held::reference;
-use super::kind::{Out, Pace};
 use super::kinds::{KINDS, Kind};
 use super::requests::Scope;
 use super::state::WatchStates;
+use super::talk::{Out, Pace};
 use crate::watch::{Batch, Listing};
 
 /// So much news may wait for the pipeline; the watches wait then.

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::kind::{Counts, KindWatch, Standing};
+use super::kind::KindWatch;
+use super::talk::{Counts, Standing};
 
 /// How it stands with one watch.
 #[derive(Clone, Debug)]

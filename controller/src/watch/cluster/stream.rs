@@ -15,9 +15,9 @@ use zeroize::Zeroizing;
 
 use super::failure::{Class, Failure};
 use super::held::{Item, Trace};
-use super::kind::{Event, Request};
 use super::parse::{self, Form, Page};
 use super::requests::{METADATA, Scope, WHOLE};
+use super::talk::{Event, Request};
 
 /// How long the head of an answer may take.
 const HEAD: Duration = Duration::from_secs(30);

@@ -3,156 +3,23 @@
 //! Whoever drives it sends what [`KindWatch::request`] and [`KindWatch::look`] want, tells what came of it, and calls
 //! [`KindWatch::tick`] when [`KindWatch::wake_at`] is reached. What comes of a request that is wanted no more is not told.
 
-use std::collections::BTreeMap;
+mod looking;
 
-use translate::{Change, NamespacedName};
+use translate::Change;
 
-use super::comparison::Comparison;
 use super::failure::{Class, Failure};
-use super::held::{Item, Store, Trace};
+use super::held::{Item, Store};
 use super::kinds::Kind;
+use super::talk::{Counts, Event, Moment, Out, Pace, Request, RequestId, Standing};
 use super::version::Version;
+
+use looking::Looking;
 
 /// A watch that lasted so long, in milliseconds, was no failure.
 const LASTED_MS: u64 = 5_000;
 /// After so many refusals in a row of a server that answers, the version to watch from is taken for one that it does not
 /// know, as after a backup was restored; everything is listed anew.
 const REFUSALS: u32 = 3;
-
-/// The times of a watch, in milliseconds unless said otherwise. Each is spread, so that kinds and replicas do not come at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// How many objects a page of a list may have.
-    pub page: u32,
-    /// The first wait after a failure; each further one is twice as long, ...
-    pub first_wait_ms: u64,
-    /// ... up to this.
-    pub longest_wait_ms: u64,
-    /// How often a kind is looked for that is not served.
-    pub absent_ms: u64,
-    /// How often what is held is compared with the server.
-    pub compare_ms: u64,
-    /// How long a difference may last before everything is listed anew.
-    pub differ_ms: u64,
-    /// How long a watch is asked to last, in seconds.
-    pub watch_s: u32,
-}
-
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
-            page: 250,
-            first_wait_ms: 200,
-            longest_wait_ms: 30_000,
-            absent_ms: 30_000,
-            compare_ms: 600_000,
-            differ_ms: 500,
-            watch_s: 180,
-        }
-    }
-}
-
-/// When something happens, and how it falls: no clock and no randomness in here.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Moment {
-    /// Milliseconds of a clock that never goes back.
-    pub now_ms: u64,
-    /// Anything: what times are spread by.
-    pub chance: u16,
-}
-
-impl Moment {
-    /// Between the half and the whole of a time.
-    fn spread(self, ms: u64) -> u64 {
-        ms / 2 + ms / 2 * u64::from(self.chance) / u64::from(u16::MAX)
-    }
-}
-
-/// Names a request. What is wanted is another one when its number is.
-pub type RequestId = u64;
-
-/// What is wanted of the API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// A page of a list.
-    Page {
-        /// How many objects it may have.
-        limit: u32,
-        /// Where it goes on; none at the beginning.
-        continues: Option<String>,
-    },
-    /// A watch.
-    Follow {
-        /// From where; none to begin with everything that there is, and a bookmark at the end of that.
-        from: Option<Version>,
-        /// How long it is to last, in seconds.
-        seconds: u32,
-    },
-}
-
-/// What comes of all this.
-#[derive(Debug)]
-pub enum Out {
-    /// Changes that were seen to happen.
-    Observed(Vec<Change>),
-    /// What a list showed to be different.
-    Listed {
-        /// The differences.
-        changes: Vec<Change>,
-        /// How many objects there are.
-        objects: usize,
-        /// The server does not serve the kind at all.
-        missing: bool,
-    },
-    /// Objects that cannot be read, and why; without a reason it is over.
-    Findings(Vec<(NamespacedName, Option<String>)>),
-    /// Everything that the API server had when this was asked for has come out before.
-    Agreed(u64),
-}
-
-/// An event of a watch.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// An object was made or is another now.
-    Put(Item),
-    /// An object is gone.
-    Gone(Trace),
-    /// Everything up to here has been told.
-    Bookmark {
-        /// The version.
-        version: Version,
-        /// What was there at the beginning has been told.
-        initial_end: bool,
-    },
-}
-
-/// Where it stands, for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
-    /// A list is being read.
-    Listing,
-    /// Events come as they happen.
-    Watching,
-    /// Something failed, and is tried again.
-    Waiting,
-    /// The server does not serve the kind, which is looked for again.
-    Absent,
-}
-
-impl Standing {
-    /// All of them.
-    pub const ALL: [Standing; 4] = [Standing::Listing, Standing::Watching, Standing::Waiting, Standing::Absent];
-
-    /// As a word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Standing::Listing => "listing",
-            Standing::Watching => "watching",
-            Standing::Waiting => "waiting",
-            Standing::Absent => "absent",
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Streaming {
@@ -175,32 +42,6 @@ enum Phase {
     Listing { streaming: bool },
     Watching { since_ms: u64, heard: bool },
     Waiting { until_ms: u64, then: Then, absent: bool },
-}
-
-/// A comparison that is under way.
-#[derive(Debug)]
-struct Looking {
-    /// What it answers.
-    ticket: u64,
-    comparison: Comparison,
-    /// The page that is wanted; none while none is.
-    page: Option<(RequestId, Option<String>)>,
-    /// When the list is tried again.
-    again_ms: Option<u64>,
-    /// When everything is listed anew.
-    deadline_ms: Option<u64>,
-    failures: u32,
-}
-
-/// What is counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Lists that were read to their end.
-    pub lists: u64,
-    /// Comparisons with a list of the server that ended equal.
-    pub agreements: u64,
-    /// Watches and lists that ended, by why.
-    pub restarts: BTreeMap<&'static str, u64>,
 }
 
 /// One kind in one place.
@@ -582,85 +423,10 @@ impl KindWatch {
         self.phase = Phase::Waiting { until_ms, then: Then::List, absent: true };
     }
 
-    /// Asks for proof that everything that the API server has now has come out. Tickets grow.
-    pub fn compare(&mut self, moment: Moment, ticket: u64) {
-        self.asked = self.asked.max(ticket);
-        self.consider(moment);
-    }
-
-    /// Does what a ticket wants that is not answered.
-    fn consider(&mut self, moment: Moment) {
-        if self.asked <= self.agreed || self.looking.is_some() {
-            return;
-        }
-        if let Phase::Waiting { then, .. } = self.phase
-            && self.hurried < self.asked
-        {
-            self.hurried = self.asked;
-            self.go(moment, then);
-        }
-        // The end of a list answers it, or comes here again.
-        if self.is_watching() {
-            self.begin_looking();
-        }
-    }
-
     fn go(&mut self, moment: Moment, then: Then) {
         match then {
             Then::List => self.list(moment),
             Then::Watch => self.watch(moment),
-        }
-    }
-
-    fn begin_looking(&mut self) {
-        self.last_id += 1;
-        self.looking = Some(Looking {
-            ticket: self.asked,
-            comparison: Comparison::default(),
-            page: Some((self.last_id, None)),
-            again_ms: None,
-            deadline_ms: None,
-            failures: 0,
-        });
-    }
-
-    /// A page of uids and versions came.
-    pub fn looked(&mut self, moment: Moment, traces: Vec<Trace>, version: Version, continues: Option<String>) {
-        let Some(looking) = &mut self.looking else { return };
-        looking.comparison.page(traces, version);
-        if continues.is_some() {
-            self.last_id += 1;
-            looking.page = Some((self.last_id, continues));
-            return;
-        }
-        looking.page = None;
-        looking.comparison.complete(&self.store);
-        looking.deadline_ms = Some(moment.now_ms.saturating_add(self.pace.differ_ms));
-        self.settle_looking(moment);
-        self.consider(moment);
-    }
-
-    /// A page of uids and versions failed.
-    pub fn look_failed(&mut self, moment: Moment, failure: &Failure) {
-        let Some(looking) = &mut self.looking else { return };
-        if failure.class == Class::NotServed {
-            return self.list(moment);
-        }
-        let grown = self.pace.first_wait_ms.saturating_mul(1 << looking.failures.min(20));
-        let wait = moment.spread(grown.min(self.pace.longest_wait_ms)).max(failure.retry_after_ms);
-        looking.failures = looking.failures.saturating_add(1);
-        looking.page = None;
-        looking.comparison = Comparison::default();
-        looking.again_ms = Some(moment.now_ms.saturating_add(wait));
-    }
-
-    /// Ends a comparison that agrees.
-    fn settle_looking(&mut self, moment: Moment) {
-        if let Some(looking) = self.looking.take_if(|looking| looking.comparison.agrees()) {
-            self.counts.agreements += 1;
-            self.compare_at_ms = moment.now_ms.saturating_add(moment.spread(self.pace.compare_ms));
-            self.outs.push(Out::Listed { changes: Vec::new(), objects: self.store.len(), missing: false });
-            self.answer(looking.ticket);
         }
     }
 
@@ -686,9 +452,7 @@ impl KindWatch {
         }
         self.consider(moment);
     }
-
-    /// The comparison that is under way: how many objects differ.
-    pub fn differences(&self) -> usize {
-        self.looking.as_ref().map_or(0, |looking| looking.comparison.differences())
-    }
 }
+
+#[cfg(test)]
+mod tests;
