@@ -96,7 +96,7 @@ impl Controller {
                     self.hub.metrics().watch_states().all()
                 );
             }
-            // The API server and the controller go on meanwhile.
+            // sleep: the world is asked for, and tells nobody when it changes.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

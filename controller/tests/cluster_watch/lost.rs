@@ -139,6 +139,7 @@ async fn catching_up_ends_while_objects_change_all_the_time() {
     let churn = tokio::spawn(async move {
         for number in 0.. {
             shared.with(|server| change(server, &mut random, number));
+            // sleep: the pace of the changes; nothing is waited for.
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
     });
