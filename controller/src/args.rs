@@ -17,7 +17,7 @@ use crate::watch::cluster::ClusterArgs;
 #[command(name = "scalws-controller", version, after_help = EXAMPLES)]
 pub struct Args {
     /// Run under a supervisor: authority and tokens come over standard input, and its end is the end of the controller.
-    #[arg(long, required_unless_present = "authority", conflicts_with = "authority")]
+    #[arg(long, conflicts_with = "authority")]
     pub supervised: bool,
     /// Where objects come from.
     #[arg(long, value_enum, default_value_t = SourceKind::Directory)]

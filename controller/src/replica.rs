@@ -1,6 +1,7 @@
 //! The controller as one of several replicas: an authority that all of them hold, join tokens, and a Lease that one holds.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -31,9 +32,9 @@ const RELEASE: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Runs until a signal or a fault.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args, authority: &Path) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    runtime.block_on(serve(args, &args.replica))
+    runtime.block_on(serve(args, &args.replica, authority))
 }
 
 /// The address that agents reach us by.
@@ -47,10 +48,9 @@ fn advertised(replica: &ReplicaArgs) -> anyhow::Result<String> {
     }
 }
 
-async fn serve(args: &Args, replica: &ReplicaArgs) -> anyhow::Result<()> {
+async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
-    let folder = replica.authority.as_ref().context("--authority names no folder")?;
     let authority = authority_folder::read(folder)?;
     let key = JoinKey::of(&authority);
     let authority = Arc::new(ArcSwap::from_pointee(authority));

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, LogFormat};
@@ -33,5 +33,12 @@ fn log(format: LogFormat) {
 
 fn start(args: &Args) -> anyhow::Result<()> {
     process::no_core_dumps().context("core dumps cannot be forbidden")?;
-    if args.supervised { supervised::run(args) } else { replica::run(args) }
+    match (args.supervised, &args.replica.authority) {
+        (true, _) => supervised::run(args),
+        (false, Some(authority)) => replica::run(args, authority),
+        (false, None) => bail!(
+            "nobody proves agents: start it with `scalwsctl up`, which is the supervisor, or as one of several replicas with \
+             --authority"
+        ),
+    }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use controller::watch::directory::{Batch, Directory, FileFinding, shown};
+use controller::watch::Batch;
+use controller::watch::directory::{Directory, FileFinding, shown};
 use e2e::process::{scalwsctl, stderr};
 use e2e::shop::ingress;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::command::{self, cargo, program_at_root};
-use crate::repository;
+use crate::{cluster, repository};
 
 /// What is run.
 #[derive(Clone, Copy, ValueEnum)]
@@ -26,8 +26,10 @@ pub(crate) struct Options {
     minutes: u32,
 }
 
-/// The test binaries of e2e whose names begin with this.
+/// The test binaries of e2e whose names begin with this, ...
 const PREFIX: &str = "survive_";
+/// ... and the one with several controllers.
+const FAILOVER: &str = "failover";
 /// The one that mixes all.
 const SOAK: &str = "survive_soak";
 
@@ -37,7 +39,7 @@ fn suites() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if let Some(name) = name.strip_suffix(".rs").filter(|name| name.starts_with(PREFIX)) {
+        if let Some(name) = name.strip_suffix(".rs").filter(|name| name.starts_with(PREFIX) || *name == FAILOVER) {
             names.push(name.to_owned());
         }
     }
@@ -59,6 +61,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("--scale is between 0 and 1, not {}", options.scale);
     }
     eprintln!("commit {}", commit()?);
+    if matches!(options.what, What::Survive) {
+        // `failover` needs an API server; without one it is named as not run.
+        cluster::build_for_tests()?;
+    }
     command::succeed(cargo(["build", "--workspace", "--bins"]))?;
     // Only the bare names: the binaries are those that `cargo xtask test` runs.
     let mut test = cargo(["test", "--workspace", "--no-fail-fast"]);
@@ -79,6 +85,7 @@ mod tests {
     #[test]
     fn the_soak_is_one_of_the_suites() {
         let suites = super::suites().unwrap();
+        assert!(suites.iter().any(|name| name == super::FAILOVER), "{suites:?}");
         assert!(suites.len() > 3 && suites.iter().any(|name| name == super::SOAK), "{suites:?}");
     }
 }
