@@ -1,9 +1,10 @@
 //! `scalwsctl join-token`: prints what lets the agent of one pod enrol.
 
+use std::io::ErrorKind;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use push::authority_folder;
+use push::authority_folder::{self, FolderError};
 use push::identity::{AgentIdentity, FleetId};
 use push::join::{Claims, JoinKey};
 use zeroize::Zeroizing;
@@ -27,8 +28,11 @@ pub fn run(arguments: &JoinTokenArguments) -> u8 {
 }
 
 fn token(arguments: &JoinTokenArguments, now: SystemTime) -> anyhow::Result<Zeroizing<String>> {
-    let authority =
-        authority_folder::read(&arguments.authority).context("no authority (`scalwsctl authority DIR` makes one)")?;
+    let authority = authority_folder::read(&arguments.authority).map_err(|error| {
+        let missing = matches!(&error, FolderError::Io { cause, .. } if cause.kind() == ErrorKind::NotFound);
+        let told = anyhow::Error::from(error);
+        if missing { told.context("no authority (`scalwsctl authority DIR` makes one)") } else { told }
+    })?;
     let (namespace, name) = &arguments.fleet;
     let uid = arguments.uid.as_deref().unwrap_or(&arguments.pod);
     let agent = AgentIdentity::new(FleetId::new(namespace, name), &arguments.pod, uid)
@@ -49,6 +53,7 @@ fn token(arguments: &JoinTokenArguments, now: SystemTime) -> anyhow::Result<Zero
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::time::Duration;
 
     #[test]
@@ -74,6 +79,11 @@ mod tests {
         assert!(key.verify(&token(&arguments, now).unwrap(), 1_800_000_061).is_err());
         arguments.uid = Some("7d1f".to_owned());
         assert_eq!(key.verify(&token(&arguments, now).unwrap(), 0).unwrap().uid, "7d1f");
+        let key_file = dir.path().join("ca.key");
+        std::fs::set_permissions(&key_file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let said = format!("{:#}", token(&arguments, now).unwrap_err());
+        assert!(said.contains("0644") && said.contains("chmod 600") && !said.contains("makes one"), "{said}");
+        std::fs::set_permissions(&key_file, std::fs::Permissions::from_mode(0o600)).unwrap();
         arguments.pod = "No_Name".to_owned();
         assert!(format!("{:#}", token(&arguments, now).unwrap_err()).contains("No_Name"));
     }
