@@ -19,6 +19,51 @@ use crate::report::Report;
 /// How long an agent waits that is sent to the leader, in milliseconds: the leader is there already.
 const RETRY_MS: u32 = 50;
 
+/// What a standing means for the sessions. No clock and no I/O, so that the simulation runs the same rules.
+#[derive(Debug, Default)]
+pub struct Office {
+    /// The epoch for which our view was proven.
+    proven: Option<u64>,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duty {
+    /// Every fleet enters this epoch.
+    pub epoch: Option<u64>,
+    /// What the sessions are told.
+    pub role: Role,
+    /// Our view has to be proven, for [`Office::proven`].
+    pub prove: bool,
+}
+
+impl Office {
+    /// The election says what we are.
+    pub fn stands(&mut self, standing: &Standing) -> Duty {
+        let (epoch, role, prove) = match standing {
+            Standing::Following { leader: Some(address) } => {
+                (None, Role::NotLeader { leader_address: Some(address.clone()), retry_ms: RETRY_MS }, false)
+            }
+            Standing::Following { leader: None } => (None, Role::Standby, false),
+            Standing::Unsure => (None, Role::Unsure, false),
+            Standing::Leading { epoch } => {
+                // The same epoch again after we were unsure: nobody else published meanwhile to whoever still takes it from us.
+                // A higher one in the same lead is different: we were told of an epoch that was not ours.
+                let in_office = self.proven == Some(*epoch);
+                // What was said before this point is about an older lead.
+                (Some(*epoch), if in_office { Role::Leading } else { Role::Standby }, !in_office)
+            }
+        };
+        Duty { epoch, role, prove }
+    }
+
+    /// Everything that the source had when we were asked to prove our view in this epoch is published into our fleets.
+    pub fn proven(&mut self, epoch: u64) -> Role {
+        self.proven = Some(epoch);
+        Role::Leading
+    }
+}
+
 /// Turns standings into roles until the election ends or the pipeline does.
 pub async fn follow(
     mut standing: watch::Receiver<Standing>,
@@ -26,45 +71,27 @@ pub async fn follow(
     hub: Arc<Hub>,
     worker: WorkerHandle,
 ) {
-    // The epoch for which our view was proven.
-    let mut proven = None;
+    let mut office = Office::default();
     loop {
-        let now = standing.borrow_and_update().clone();
-        match now {
-            Standing::Following { leader } => {
-                set(
-                    &hub,
-                    &role,
-                    match leader {
-                        Some(address) => Role::NotLeader { leader_address: Some(address), retry_ms: RETRY_MS },
-                        None => Role::Standby,
-                    },
-                );
+        let duty = office.stands(&standing.borrow_and_update().clone());
+        if let Some(epoch) = duty.epoch
+            && hub.epoch() < epoch
+        {
+            hub.raise_epoch(epoch);
+        }
+        set(&hub, &role, duty.role);
+        if let Some(epoch) = duty.epoch.filter(|_| duty.prove) {
+            tokio::select! {
+                caught_up = worker.rescan() => match caught_up {
+                    Ok(_) => tracing::info!(epoch, "the view is as new as the source; serving"),
+                    Err(Stopped) => return,
+                },
+                changed = standing.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
             }
-            Standing::Unsure => set(&hub, &role, Role::Unsure),
-            Standing::Leading { epoch } => {
-                if hub.epoch() < epoch {
-                    hub.raise_epoch(epoch);
-                }
-                // A higher epoch in the same lead, or the same one again after we were unsure: nobody else published meanwhile.
-                let in_office = *role.borrow() == Role::Leading || proven == Some(epoch);
-                if !in_office {
-                    // What was said before this point is about an older lead.
-                    set(&hub, &role, Role::Standby);
-                    tokio::select! {
-                        caught_up = worker.rescan() => match caught_up {
-                            Ok(_) => tracing::info!(epoch, "the view is as new as the source; serving"),
-                            Err(Stopped) => return,
-                        },
-                        changed = standing.changed() => match changed {
-                            Ok(()) => continue,
-                            Err(_) => return,
-                        },
-                    }
-                }
-                proven = Some(epoch);
-                set(&hub, &role, Role::Leading);
-            }
+            set(&hub, &role, office.proven(epoch));
         }
         if standing.changed().await.is_err() {
             return;

@@ -441,6 +441,26 @@ fn a_leader_that_steps_down_is_followed_by_another_and_leads_again_only_when_the
 }
 
 #[test]
+fn a_release_ends_whatever_became_of_the_request_before_it() {
+    let free = Observed { uid: "uid".to_owned(), version: "1".to_owned(), record: Record::default() };
+    for answer in [
+        Input::Written(Err(WriteFailed::Conflict)),
+        Input::Written(Err(WriteFailed::Unknown)),
+        Input::Read(Err(Failed)),
+    ] {
+        let mut elector = Elector::new(settings("a"));
+        let moment = |ms| Moment { ms, wall_us: 0 };
+        assert_eq!(elector.step(moment(0), Input::Tick), [Effect::Read]);
+        if !matches!(answer, Input::Read(_)) {
+            let effects = elector.step(moment(1), Input::Read(Ok(Some(free.clone()))));
+            assert!(matches!(effects[..], [Effect::Write { .. }]), "{effects:?}");
+        }
+        assert!(elector.step(moment(2), Input::Release).is_empty(), "the request under way tells more");
+        assert_eq!(elector.step(moment(3), answer.clone()), [Effect::Released], "after {answer:?}");
+    }
+}
+
+#[test]
 fn an_agent_that_saw_a_later_epoch_makes_the_leader_write_a_higher_one() {
     let mut world = world(1);
     world.step(0, Input::EpochReported(41));

@@ -3,63 +3,17 @@
 //! Safety is the API server's compare-and-swap and, at the agents, the epoch. A Lease of somebody else counts as expired
 //! only when it did not change for its whole duration by our own clock, and we looked all the time; no time that stands in it
 //! is ever compared (as client-go does). A Lease that is not there, or says something of us that we did not write, is
-//! waited for just so: it was deleted or restored, and whoever led then may still act in an epoch that we never saw. A leader stops by itself when its last successful renewal, counted from when that was sent, is
-//! older than the renew deadline, which is shorter than the lease.
+//! waited for just so: it was deleted or restored, and whoever led then may still act in an epoch that we never saw. A leader
+//! stops by itself when its last successful renewal, counted from when that was sent, is older than the renew deadline, which
+//! is shorter than the lease.
 
 use super::lease::{Observed, Record};
+use super::settings::Settings;
 
 /// A foreign Lease is waited for at most so many of our own lease durations, whatever duration it claims.
 const MOST_LEASES: u64 = 10;
 /// The longest time between two looks at a Lease of somebody else, in milliseconds: a release is seen that soon.
 const LOOK_MS: u64 = 500;
-
-/// Who we are, and how long things take. All times in milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Settings {
-    /// Another for each start of the process.
-    pub identity: String,
-    /// Where agents reach us.
-    pub address: String,
-    /// How long others wait for us without a renewal. Whole seconds, since the Lease says it in seconds.
-    pub lease_ms: u64,
-    /// How long we lead without a renewal.
-    pub renew_deadline_ms: u64,
-    /// How often we renew.
-    pub retry_ms: u64,
-}
-
-/// Settings with which two might lead, or nobody for long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// The Lease holds whole seconds.
-    #[error("the lease duration has to be whole seconds, at least 1 and at most 3600")]
-    Duration,
-    /// A leader would still act when another may have taken over.
-    #[error("the renew deadline has to be shorter than the lease duration; client-go's default is two thirds of it")]
-    Deadline,
-    /// One lost request would end the lead.
-    #[error("the retry period has to be at most half of the renew deadline, and more than 0")]
-    Retry,
-}
-
-impl Settings {
-    /// Whether the three times fit together.
-    ///
-    /// # Errors
-    /// Which does not.
-    pub fn check(&self) -> Result<(), SettingsError> {
-        if self.lease_ms == 0 || !self.lease_ms.is_multiple_of(1_000) || self.lease_ms > 3_600_000 {
-            return Err(SettingsError::Duration);
-        }
-        if self.renew_deadline_ms >= self.lease_ms {
-            return Err(SettingsError::Deadline);
-        }
-        if self.retry_ms == 0 || self.retry_ms * 2 > self.renew_deadline_ms {
-            return Err(SettingsError::Retry);
-        }
-        Ok(())
-    }
-}
 
 /// When something happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -297,6 +251,8 @@ impl Elector {
                 self.observe(now, sent_ms, lease, effects);
                 self.decide(now, sent_ms, effects);
             }
+            // Whether there is something to give back is not known: it is left to be taken.
+            Err(Failed) if self.releasing => effects.push(Effect::Released),
             Err(Failed) => self.next_ms = now.ms.saturating_add(self.look_ms()),
         }
     }
@@ -304,6 +260,7 @@ impl Elector {
     fn written(&mut self, now: Moment, answer: Result<Observed, WriteFailed>, effects: &mut Vec<Effect>) {
         match self.request.take_if(|request| !matches!(request, Request::Read { .. })) {
             Some(Request::Release) => effects.push(Effect::Released),
+            Some(Request::StepDown) if self.releasing => effects.push(Effect::Released),
             // Whatever came of it: others have this long to take it.
             Some(Request::StepDown) => self.next_ms = now.ms.saturating_add(self.settings.lease_ms),
             Some(Request::Write { sent_ms, record }) => match answer {
@@ -312,6 +269,7 @@ impl Elector {
                     self.unknown = None;
                     self.won(now, sent_ms, record, effects);
                 }
+                Err(_) if self.releasing => effects.push(Effect::Released),
                 Err(WriteFailed::Conflict) => {
                     self.unknown = None;
                     self.overtaken = true;
@@ -397,8 +355,8 @@ impl Elector {
     fn free_at(&self) -> u64 {
         let Some(Seen { lease, changed_ms, .. }) = &self.seen else { return u64::MAX };
         let lease_ms = match lease {
-            None if self.deleted_in_office => 0,
-            Some(Observed { record, .. }) if record.holder.is_empty() => 0,
+            None if self.deleted_in_office => return 0,
+            Some(Observed { record, .. }) if record.holder.is_empty() => return 0,
             None => self.settings.lease_ms,
             Some(Observed { record, .. }) => {
                 record.lease_ms.max(self.settings.lease_ms).min(self.settings.lease_ms * MOST_LEASES)

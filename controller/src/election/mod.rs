@@ -4,8 +4,10 @@ mod api;
 mod driver;
 mod elector;
 mod lease;
+mod settings;
 
 pub use api::Lease;
 pub use driver::run;
-pub use elector::{Effect, Elector, Failed, Input, Moment, Settings, SettingsError, Standing, WriteFailed};
+pub use elector::{Effect, Elector, Failed, Input, Moment, Standing, WriteFailed};
 pub use lease::{Observed, Record};
+pub use settings::{Settings, SettingsError};
