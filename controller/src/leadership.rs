@@ -1,4 +1,4 @@
-//! From what the election says to what the sessions may do: a new epoch first, then the promotion barrier, then the lead.
+//! From what the election says to what the sessions may do: a new epoch, then the promotion barrier, then the lead.
 //!
 //! A follower watches and translates like a leader, into fleets that nobody is served from. Before it serves them its view is
 //! compared with the API server's, so that nothing goes back to what the leader before it had already moved on from
@@ -29,10 +29,10 @@ pub struct Office {
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duty {
-    /// Every fleet enters this epoch.
-    pub epoch: Option<u64>,
     /// What the sessions are told.
     pub role: Role,
+    /// Every fleet enters this epoch.
+    pub epoch: Option<u64>,
     /// Our view has to be proven, for [`Office::proven`].
     pub prove: bool,
 }
@@ -54,7 +54,7 @@ impl Office {
                 (Some(*epoch), if in_office { Role::Leading } else { Role::Standby }, !in_office)
             }
         };
-        Duty { epoch, role, prove }
+        Duty { role, epoch, prove }
     }
 
     /// Everything that the source had when we were asked to prove our view in this epoch is published into our fleets.
@@ -74,12 +74,13 @@ pub async fn follow(
     let mut office = Office::default();
     loop {
         let duty = office.stands(&standing.borrow_and_update().clone());
+        // The role first: with a higher epoch in office nobody is to be served before our view is proven again.
+        set(&hub, &role, duty.role);
         if let Some(epoch) = duty.epoch
             && hub.epoch() < epoch
         {
             hub.raise_epoch(epoch);
         }
-        set(&hub, &role, duty.role);
         if let Some(epoch) = duty.epoch.filter(|_| duty.prove) {
             tokio::select! {
                 caught_up = worker.rescan() => match caught_up {
