@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::here;
@@ -21,6 +22,8 @@ const UP: Duration = Duration::from_secs(60);
 const GONE: Duration = Duration::from_secs(10);
 /// The address of the API server as seen from its own network, where it is also 192.0.2.10.
 const READY: &str = "https://127.0.0.1:6443/readyz";
+/// The address of the store, in the same network.
+const STORE: &str = "http://127.0.0.1:2379";
 
 /// A program of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +177,38 @@ impl ControlPlane {
     /// When it does not run.
     pub fn resume(&self, component: Component) -> Result<()> {
         self.control("resume", component)
+    }
+
+    /// Makes the store forget all changes up to now. The API server knows them still, for as long as it runs.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn compact(&self) -> Result<()> {
+        // The key "\0": any answer says what the present revision is.
+        let now = self.ask_store("range", &json!({ "key": "AA==" }))?;
+        let revision = &now["header"]["revision"];
+        self.ask_store("compaction", &json!({ "revision": revision, "physical": true })).map(drop)
+    }
+
+    /// Makes the store and the API server forget all changes up to now: what is asked of a version before that is answered with
+    /// 410. The API server begins anew for it (SIGKILL), since what it keeps of the past in memory it drops only after minutes.
+    ///
+    /// # Errors
+    /// When it is not ready again within a minute.
+    pub fn forget(&self) -> Result<()> {
+        self.compact()?;
+        self.stop(Component::ApiServer)?;
+        self.start_again(Component::ApiServer)?;
+        self.wait_ready()
+    }
+
+    /// A request to the store, in its own words (`/v3/kv`).
+    fn ask_store(&self, what: &str, body: &Value) -> Result<Value> {
+        let mut ask = self.inside("curl");
+        ask.args(["--silent", "--show-error", "--fail-with-body", "--max-time", "10", "--data", &body.to_string()]);
+        let output = ask.arg(format!("{STORE}/v3/kv/{what}")).output()?;
+        ensure!(output.status.success(), "etcd, {what}: {}", said(&output));
+        Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     /// Whether the API server says that it is ready, which it is only with its store.

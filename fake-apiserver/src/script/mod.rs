@@ -2,10 +2,11 @@
 //!
 //! The steps are in `script.yaml`. [`run`] plays them against anything that answers requests and gives a transcript, in which
 //! versions, uids, times and messages are replaced by what they have in common on both servers. `answers.json` is the transcript
-//! of a real Kubernetes 1.37.
+//! of a real Kubernetes 1.37, which `e2e/tests/api_script.rs` plays the script against again.
 
 pub mod client;
 mod compare;
+mod differences;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,12 +17,12 @@ use serde_json::{Value, json};
 use crate::request::{Method, Request, Response};
 use compare::Labels;
 
+pub use differences::differences;
+
 /// The steps.
 const STEPS: &str = include_str!("script.yaml");
 /// What the real one answered.
 const ANSWERS: &str = include_str!("answers.json");
-/// A step that one of two transcripts lacks.
-static NONE: Value = Value::Null;
 /// How often a step is repeated that waits for something of the real one, which takes a moment to follow a definition.
 const TRIES: u32 = 200;
 
@@ -80,12 +81,16 @@ struct Step {
     compact: bool,
 }
 
+fn steps() -> Result<Vec<Step>, String> {
+    serde_saphyr::from_str(STEPS).map_err(|error| error.to_string())
+}
+
 /// Plays the script and gives one line for each step.
 ///
 /// # Errors
 /// When the script cannot be read or a request got no answer at all; it names the step.
 pub async fn run(api: &mut impl Api) -> Result<Vec<Value>, String> {
-    let steps: Vec<Step> = serde_saphyr::from_str(STEPS).map_err(|error| error.to_string())?;
+    let steps = steps()?;
     let mut kept = BTreeMap::new();
     let mut labels = Labels::default();
     let mut transcript = Vec::new();
@@ -110,19 +115,6 @@ pub fn answers() -> Result<Vec<Value>, String> {
 pub fn write(transcript: &[Value]) -> String {
     let lines: Vec<String> = transcript.iter().map(Value::to_string).collect();
     format!("[\n{}\n]\n", lines.join(",\n"))
-}
-
-/// Where two transcripts differ, in plain words; empty when they are the same.
-pub fn differences(expected: &[Value], found: &[Value]) -> String {
-    let mut out = String::new();
-    for index in 0..expected.len().max(found.len()) {
-        let [expected, found] = [expected, found].map(|all| all.get(index).unwrap_or(&NONE));
-        if expected != found {
-            let step = if found.is_null() { expected } else { found };
-            out += &format!("step {}: {}\n  expected {expected}\n  found    {found}\n", index + 1, step["step"]);
-        }
-    }
-    out
 }
 
 async fn play(
