@@ -1,39 +1,29 @@
 //! Lost watch events: whatever no watch told is found, and while everything else changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use controller::watch::cluster::Pace;
+use controller::watch::cluster::{KINDS, Pace};
 use fake_apiserver::Server;
+use fake_apiserver::changes::{self, Act, Change, SAMPLES};
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use serde_json::Value;
 use translate::Object;
 
-use super::controller::{Controller, config_map, gateway_kinds, ingress, now, route, service, settings};
+use super::controller::{Controller, config_map, now, settings};
 
-/// A kind, its resource, and how an object of it is made.
-type Changing = (&'static str, &'static str, fn(&str) -> Value);
-
-/// The kinds that change.
-const KINDS: [Changing; 4] = [
-    ("Ingress", "ingresses.networking.k8s.io", ingress),
-    ("Service", "services", service),
-    ("ConfigMap", "configmaps", |name| config_map(name, "1")),
-    ("HTTPRoute", "httproutes.gateway.networking.k8s.io", route),
-];
-
-/// What is in force must be what the API server has: names, uids and generations. Of ConfigMaps the uid stands for all.
+/// What is in force must be what the API server has: names, uids and generations. Where there is no generation the uid stands for
+/// all.
 fn truth(server: &mut Server) -> BTreeMap<String, String> {
     let mut truth = BTreeMap::new();
-    for (kind, resource, _) in KINDS {
-        for object in server.objects(resource) {
+    for sample in &SAMPLES {
+        for object in server.objects(&sample.resource()) {
             let metadata = &object["metadata"];
-            let name = metadata["name"].as_str().unwrap();
+            let (namespace, name) =
+                (metadata["namespace"].as_str().unwrap_or_default(), metadata["name"].as_str().unwrap());
             let state =
                 format!("{} {}", metadata["uid"].as_str().unwrap(), metadata["generation"].as_i64().unwrap_or(0));
-            truth.insert(format!("{kind}/shop/{name}"), state);
+            truth.insert(format!("{}/{namespace}/{name}", sample.kind), state);
         }
     }
     truth
@@ -45,40 +35,39 @@ async fn in_force(controller: &Controller) -> BTreeMap<String, String> {
         let state = format!("{} {}", object["uid"].as_str().unwrap(), object["generation"].as_i64().unwrap_or(0));
         (object["ref"].as_str().unwrap().to_owned(), state)
     });
-    objects.filter(|(name, _)| KINDS.iter().any(|(kind, _, _)| name.starts_with(&format!("{kind}/shop/")))).collect()
+    objects.collect()
 }
 
-/// Changes a random object: makes, edits, removes, or removes and makes it again.
-fn change(server: &mut Server, random: &mut StdRng, number: usize) -> &'static str {
-    let (_, resource, make) = *KINDS.choose(random).unwrap();
-    let name = format!("o{}", random.random_range(0..6));
-    let mut object = make(&name);
-    // Every edit is one of the spec, so that the generation tells it.
-    match resource {
-        "ingresses.networking.k8s.io" => object["spec"]["rules"][0]["host"] = format!("h{number}.example").into(),
-        "services" => object["spec"]["ports"][0]["targetPort"] = (1000 + number).into(),
-        "configmaps" => object["data"]["value"] = number.to_string().into(),
-        _ => object["spec"]["hostnames"] = serde_json::json!([format!("h{number}.example")]),
-    }
-    match random.random_range(0..4) {
-        0 if server.objects(resource).count() > 2 => {
-            server.remove(resource, "shop", &name);
+/// Changes a random object: makes, edits, removes, or removes and makes it again. Of each kind some stay, since a list that shows
+/// none of a kind is held.
+fn change(server: &mut Server, random: &mut StdRng, number: u64) {
+    let Change { sample, name, act } = changes::change(random.random(), number);
+    let resource = sample.resource();
+    match act {
+        Act::Remove if server.objects(&resource).count() > 2 => {
+            server.remove(&resource, sample.namespace(), &name);
         }
-        1 => {
-            server.remove(resource, "shop", &name);
+        Act::Remove => {}
+        Act::Put(object) => server.apply(now(), object).unwrap(),
+        Act::Replace(object) => {
+            server.remove(&resource, sample.namespace(), &name);
             server.apply(now(), object).unwrap();
         }
-        _ => server.apply(now(), object).unwrap(),
     }
-    resource
+}
+
+/// A server that has all kinds and nothing else.
+fn server() -> Server {
+    let mut server = Server::default();
+    SAMPLES.iter().filter(|sample| sample.is_custom()).for_each(|sample| server.define(sample.custom_kind()));
+    server
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_changes_that_no_watch_told_are_all_found() {
-    let mut server = Server::default();
-    gateway_kinds().into_iter().for_each(|kind| server.define(kind));
+    let mut server = server();
     for name in ["o0", "o1", "o2", "o3"] {
-        KINDS.iter().for_each(|(_, _, make)| server.apply(now(), make(name)).unwrap());
+        SAMPLES.iter().for_each(|sample| server.apply(now(), sample.object(name, 0)).unwrap());
     }
     let mut settings = settings();
     settings.pace.differ_ms = 20;
@@ -98,16 +87,16 @@ async fn a_thousand_changes_that_no_watch_told_are_all_found() {
                     server.compact();
                 }
                 // Open watches do not hear of it.
-                _ => KINDS.iter().for_each(|(_, resource, _)| server.lose_events(resource, u64::MAX / 2)),
+                _ => SAMPLES.iter().for_each(|sample| server.lose_events(&sample.resource(), u64::MAX / 2)),
             }
             change(server, &mut random, number);
-            KINDS.iter().for_each(|(_, resource, _)| server.hear_events(resource));
+            SAMPLES.iter().for_each(|sample| server.hear_events(&sample.resource()));
             truth(server)
         });
         controller.caught_up().await;
         assert_eq!(in_force(&controller).await, truth, "round {number}");
     }
-    let differed: u64 = KINDS.iter().map(|(kind, _, _)| controller.restarts(kind, "differs")).sum();
+    let differed: u64 = SAMPLES.iter().map(|sample| controller.restarts(sample.kind, "differs")).sum();
     assert!(differed > 100, "only {differed} rounds lost an event, so this shows little");
 }
 
@@ -127,8 +116,7 @@ async fn without_being_asked_a_lost_event_is_found_by_the_comparison_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn catching_up_ends_while_objects_change_all_the_time() {
-    let mut server = Server::default();
-    gateway_kinds().into_iter().for_each(|kind| server.define(kind));
+    let mut server = server();
     let mut random = StdRng::seed_from_u64(7);
     for number in 0..200 {
         change(&mut server, &mut random, number);
@@ -150,13 +138,21 @@ async fn catching_up_ends_while_objects_change_all_the_time() {
         assert!(controller.has(&format!("ConfigMap/shop/{name}")).await, "round {round}");
     }
     churn.abort();
-    let lists: u64 = KINDS.iter().map(|(kind, _, _)| controller.watch(kind).counts.lists).sum();
-    assert_eq!(lists, KINDS.len() as u64, "nothing had to be listed anew for it");
+    let lists: u64 = SAMPLES.iter().map(|sample| controller.watch(sample.kind).counts.lists).sum();
+    assert_eq!(lists, SAMPLES.len() as u64, "nothing had to be listed anew for it");
 }
 
 #[test]
-fn the_objects_of_these_tests_can_be_read() {
-    for (kind, _, make) in KINDS {
-        assert_eq!(Object::from_value(make("a")).unwrap().kind(), kind);
+fn every_kind_that_is_followed_changes_and_every_edit_can_be_seen() {
+    for sample in &SAMPLES {
+        let [one, other] = [1, 2].map(|number| Object::from_value(sample.object("a", number)).unwrap());
+        assert_eq!(one.kind(), sample.kind);
+        assert_ne!(one, other, "an edit of a {} has to be seen", sample.kind);
     }
+    let followed: BTreeSet<_> = KINDS.iter().map(|kind| kind.name).collect();
+    assert_eq!(
+        SAMPLES.iter().map(|sample| sample.kind).collect::<BTreeSet<_>>(),
+        followed,
+        "all kinds that are followed"
+    );
 }

@@ -20,10 +20,17 @@ pub enum Way {
     Cut,
 }
 
+/// How it stands: what becomes of bytes, and how often the way was cut. Who looks too late for a cut still sees that there was one.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    way: Way,
+    cuts: u64,
+}
+
 /// A listening end whose connections go to another address. Dropping it ends them.
 #[derive(Debug)]
 pub struct Relay {
-    way: watch::Sender<Way>,
+    standing: watch::Sender<Standing>,
     task: JoinHandle<()>,
 }
 
@@ -34,14 +41,17 @@ impl Relay {
     /// When the address cannot be had.
     pub fn start(runtime: &Handle, from: SocketAddr, to: SocketAddr) -> Result<Relay> {
         let listener = runtime.block_on(TcpListener::bind(from)).with_context(|| format!("a relay on {from}"))?;
-        let way = watch::Sender::new(Way::Open);
-        let task = runtime.spawn(serve(listener, to, way.subscribe()));
-        Ok(Relay { way, task })
+        let standing = watch::Sender::new(Standing { way: Way::Open, cuts: 0 });
+        let task = runtime.spawn(serve(listener, to, standing.subscribe()));
+        Ok(Relay { standing, task })
     }
 
-    /// Changes what becomes of bytes from now on.
+    /// Changes what becomes of bytes from now on. A cut ends all connections, however soon it is over.
     pub fn set(&self, way: Way) {
-        self.way.send_replace(way);
+        self.standing.send_modify(|standing| {
+            standing.way = way;
+            standing.cuts += u64::from(way == Way::Cut);
+        });
     }
 }
 
@@ -51,46 +61,47 @@ impl Drop for Relay {
     }
 }
 
-async fn serve(listener: TcpListener, to: SocketAddr, way: watch::Receiver<Way>) {
+async fn serve(listener: TcpListener, to: SocketAddr, standing: watch::Receiver<Standing>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
-        connections.spawn(carry(stream, to, way.clone()));
+        connections.spawn(carry(stream, to, standing.clone()));
     }
 }
 
-async fn carry(near: TcpStream, to: SocketAddr, way: watch::Receiver<Way>) {
-    let mut cut = way.clone();
+async fn carry(near: TcpStream, to: SocketAddr, standing: watch::Receiver<Standing>) {
+    let cuts = standing.borrow().cuts;
+    let mut cut = standing.clone();
     let both = async {
-        wait_open(&mut way.clone()).await;
+        wait_open(&mut standing.clone()).await;
         let Ok(far) = TcpStream::connect(to).await else { return };
         let _ = (near.set_nodelay(true), far.set_nodelay(true));
         let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
 
         tokio::select! {
-            () = copy(near_read, far_write, &way) => {}
-            () = copy(far_read, near_write, &way) => {}
+            () = copy(near_read, far_write, &standing) => {}
+            () = copy(far_read, near_write, &standing) => {}
         }
     };
     tokio::select! {
         () = both => {}
         // An error is a relay that is gone.
-        _ = cut.wait_for(|way| *way == Way::Cut) => {}
+        _ = cut.wait_for(|standing| standing.way == Way::Cut || standing.cuts != cuts) => {}
     }
 }
 
-async fn wait_open(way: &mut watch::Receiver<Way>) {
+async fn wait_open(standing: &mut watch::Receiver<Standing>) {
     // An error is a relay that is gone; the caller ends with it.
-    let _ = way.wait_for(|way| *way == Way::Open).await;
+    let _ = standing.wait_for(|standing| standing.way == Way::Open).await;
 }
 
 /// Carries bytes until either side ends. While the way is silent, they wait.
-async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, way: &watch::Receiver<Way>) {
-    let mut way = way.clone();
+async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, standing: &watch::Receiver<Standing>) {
+    let mut standing = standing.clone();
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
-        wait_open(&mut way).await;
+        wait_open(&mut standing).await;
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
         }
