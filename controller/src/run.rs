@@ -21,8 +21,12 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
+/// What is logged when nobody asks for something else. The client of the API server would call each request without an answer an
+/// error, several a second while there is no API server; whoever sends a request says it once.
+const LOGGED: &str = "info,kube_client::client::builder=off";
+
 fn log(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("SCALWS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("SCALWS_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // Fails only when a caller has set up logging already, which is then used.
     let _ = match format {

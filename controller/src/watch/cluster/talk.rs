@@ -14,8 +14,10 @@ pub struct Pace {
     pub page: u32,
     /// The first wait after a failure; each further one is twice as long, ...
     pub first_wait_ms: u64,
-    /// ... up to this.
+    /// ... up to this, ...
     pub longest_wait_ms: u64,
+    /// ... and up to this while no server answers at all: asking costs nobody anything then, and everything waits for its return.
+    pub longest_away_ms: u64,
     /// How often a kind is looked for that is not served.
     pub absent_ms: u64,
     /// How often what is held is compared with the server.
@@ -31,7 +33,8 @@ impl Default for Pace {
         Pace {
             page: 250,
             first_wait_ms: 200,
-            longest_wait_ms: 30_000,
+            longest_wait_ms: 10_000,
+            longest_away_ms: 4_000,
             absent_ms: 30_000,
             compare_ms: 600_000,
             differ_ms: 500,

@@ -20,6 +20,8 @@ const LASTED_MS: u64 = 5_000;
 /// After so many refusals in a row of a server that answers, the version to watch from is taken for one that it does not
 /// know, as after a backup was restored; everything is listed anew.
 const REFUSALS: u32 = 3;
+/// For a server that answers again, waits begin as if so many requests had failed: it has not failed as often as nobody answered.
+const FAILURES_OF_A_RETURN: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Streaming {
@@ -62,6 +64,10 @@ pub struct KindWatch {
     listed: bool,
     failures: u32,
     refusals: u32,
+    /// No server answered the last time.
+    away: bool,
+    /// Everything was listed anew at once since a watch last did well.
+    relisted: bool,
     /// Why it waits.
     trouble: Option<Failure>,
     /// The newest ticket, the newest that was answered, and the newest when the present list began.
@@ -92,6 +98,8 @@ impl KindWatch {
             listed: false,
             failures: 0,
             refusals: 0,
+            away: false,
+            relisted: false,
             trouble: None,
             asked: 0,
             agreed: 0,
@@ -202,7 +210,7 @@ impl KindWatch {
     }
 
     fn wait(&mut self, moment: Moment, then: Then, at_least_ms: u64) {
-        let longest = self.pace.longest_wait_ms;
+        let longest = if self.away { self.pace.longest_away_ms } else { self.pace.longest_wait_ms };
         let grown = self.pace.first_wait_ms.saturating_mul(1 << self.failures.min(20));
         self.failures = self.failures.saturating_add(1);
         let wait = moment.spread(grown.min(longest)).max(at_least_ms);
@@ -213,6 +221,19 @@ impl KindWatch {
     /// The server has begun to answer a watch.
     pub fn opened(&mut self) {
         self.trouble = None;
+        self.answered();
+    }
+
+    /// Whatever fails from now on has nothing to do with what failed before.
+    fn did_well(&mut self) {
+        (self.failures, self.relisted) = (0, false);
+    }
+
+    /// There is a server, whatever it says.
+    fn answered(&mut self) {
+        if std::mem::take(&mut self.away) {
+            self.failures = self.failures.min(FAILURES_OF_A_RETURN);
+        }
     }
 
     /// A page of a list came. `continues` is where the next one begins.
@@ -236,7 +257,8 @@ impl KindWatch {
                 Phase::Listing { streaming: true } => self.initial(moment, event),
                 Phase::Watching { heard, .. } => {
                     *heard = true;
-                    (self.failures, self.refusals) = (0, 0);
+                    self.refusals = 0;
+                    self.did_well();
                     self.event(event);
                 }
                 _ => {}
@@ -334,7 +356,7 @@ impl KindWatch {
             Phase::Watching { since_ms, heard } => {
                 *self.counts.restarts.entry("ended").or_default() += 1;
                 if heard || moment.now_ms >= since_ms.saturating_add(LASTED_MS) {
-                    self.failures = 0;
+                    self.did_well();
                     self.watch(moment);
                 } else {
                     self.wait(moment, Then::Watch, 0);
@@ -349,11 +371,15 @@ impl KindWatch {
     /// A list or a watch failed.
     pub fn failed(&mut self, moment: Moment, failure: Failure) {
         *self.counts.restarts.entry(failure.class.as_str()).or_default() += 1;
+        match failure.class {
+            Class::Unreachable => self.away = true,
+            _ => self.answered(),
+        }
         match self.phase {
             Phase::Listing { streaming } => self.list_failed(moment, failure, streaming),
             Phase::Watching { since_ms, .. } => {
                 if moment.now_ms >= since_ms.saturating_add(LASTED_MS) {
-                    self.failures = 0;
+                    self.did_well();
                 }
                 self.watch_failed(moment, failure);
             }
@@ -400,9 +426,8 @@ impl KindWatch {
             self.served = 0;
         }
         let at_least = failure.retry_after_ms;
-        if then == Then::List && self.failures == 0 && at_least == 0 {
-            // Counted, so that a server whose lists are too old for its own watches is not asked without a pause.
-            self.failures = 1;
+        // Once, so that a server whose lists are too old for its own watches is not asked without a pause.
+        if then == Then::List && at_least == 0 && !std::mem::replace(&mut self.relisted, true) {
             return self.list(moment);
         }
         self.trouble = Some(failure);

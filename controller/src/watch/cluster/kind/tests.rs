@@ -411,20 +411,77 @@ fn what_came_before_counts_once() {
 
 #[test]
 fn waits_grow_to_their_limit_and_a_watch_that_heard_something_begins_anew_at_once() {
+    for (class, last) in [(Class::Forbidden, [6_400, 10_000, 10_000]), (Class::Unreachable, [4_000, 4_000, 4_000])] {
+        let mut watch = watching();
+        let mut now_ms = 0;
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            watch.failed(Moment { now_ms, chance: u16::MAX }, Failure::new(class, "no"));
+            let at = watch.wake_at().unwrap();
+            waits.push(at - now_ms);
+            now_ms = at;
+            watch.tick(Moment { now_ms, chance: 0 });
+        }
+        assert_eq!((&waits[..5], &waits[5..]), (&[200, 400, 800, 1_600, 3_200][..], &last[..]), "{class:?}");
+        watch.events(Moment { now_ms, chance: 0 }, vec![put(20)]);
+        watch.ended(Moment { now_ms, chance: 0 });
+        assert_eq!((watch.standing(), from(&watch)), (Standing::Watching, Some(20)));
+    }
+}
+
+#[test]
+fn a_server_that_is_away_for_an_hour_is_asked_within_bounds_and_found_within_seconds_of_its_return() {
+    const HOUR_MS: u64 = 3_600_000;
+    for chance in [0, 30_000, u16::MAX] {
+        let mut watch = watching();
+        watch.events(Moment::default(), vec![put(11)]);
+        watch.take();
+        let (mut now_ms, mut asked) = (0, 0);
+        while now_ms < HOUR_MS {
+            if watch.request().is_some() {
+                asked += 1;
+                watch.failed(Moment { now_ms, chance }, Failure::new(Class::Unreachable, "connection refused"));
+            }
+            if watch.look().is_some() {
+                watch.look_failed(Moment { now_ms, chance }, &Failure::new(Class::Unreachable, "connection refused"));
+            }
+            now_ms = watch.wake_at().unwrap();
+            watch.tick(Moment { now_ms, chance });
+        }
+        assert!(now_ms < HOUR_MS + 4_000, "found {} ms after its return", now_ms - HOUR_MS);
+        assert!((900..=1_810).contains(&asked), "asked {asked} times in an hour");
+        assert_eq!((from(&watch), watch.objects()), (Some(11), 1), "it goes on from where it was");
+        assert!(watch.take().is_empty() && watch.has_listed(), "nothing is taken from the world meanwhile");
+    }
+}
+
+#[test]
+fn a_server_that_comes_back_without_its_past_is_listed_at_once_and_then_asked_as_any_other() {
     let mut watch = watching();
     let mut now_ms = 0;
-    let mut waits = Vec::new();
-    for _ in 0..10 {
-        watch.failed(Moment { now_ms, chance: u16::MAX }, Failure::new(Class::Unreachable, "no"));
-        let at = watch.wake_at().unwrap();
-        waits.push(at - now_ms);
-        now_ms = at;
+    for _ in 0..20 {
+        watch.failed(Moment { now_ms, chance: u16::MAX }, Failure::new(Class::Unreachable, "connection refused"));
+        now_ms = watch.wake_at().unwrap();
         watch.tick(Moment { now_ms, chance: 0 });
     }
-    assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
-    watch.events(Moment { now_ms, chance: 0 }, vec![put(20)]);
-    watch.ended(Moment { now_ms, chance: 0 });
-    assert_eq!((watch.standing(), from(&watch)), (Standing::Watching, Some(20)));
+    let expired = || Failure::of_status(410, None, "too old resource version");
+    watch.opened();
+    watch.failed(Moment { now_ms, chance: 0 }, expired());
+    assert!(matches!(watch.request(), Some((_, Request::Follow { from: None, .. }))), "{watch:?}");
+    watch.failed(Moment { now_ms, chance: u16::MAX }, Failure::of_status(500, None, "not yet"));
+    assert_eq!(watch.wake_at(), Some(now_ms + 800), "the hour without an answer is not held against it");
+    // A server whose lists are too old for its own watches is not asked without a pause.
+    now_ms += 800;
+    watch.tick(Moment { now_ms, chance: 0 });
+    watch.page(Moment { now_ms, chance: 0 }, Vec::new(), Version::Number(90), None);
+    watch.failed(Moment { now_ms, chance: u16::MAX }, expired());
+    assert_eq!(watch.standing(), Standing::Waiting);
+    now_ms += 60_000;
+    watch.tick(Moment { now_ms, chance: 0 });
+    let end = Event::Bookmark { version: Version::Number(95), initial_end: true };
+    watch.events(Moment { now_ms, chance: 0 }, vec![end, put(96)]);
+    watch.failed(Moment { now_ms, chance: 0 }, expired());
+    assert_eq!(watch.standing(), Standing::Listing, "it was heard of since");
 }
 
 #[test]
