@@ -97,7 +97,7 @@ impl Controller {
             List::Part => objects.iter().filter(|_| dice.one_in(4)).map(|(k, v)| (k.clone(), Arc::clone(v))).collect(),
         };
         let changes = changes(&self.seen, &listed);
-        let passed = self.gate.listed(now, changes, listed.len(), false);
+        let passed = self.gate.listed(now, changes, listed.len(), false, false);
         self.seen = listed;
         self.listed = true;
         self.take(passed);
