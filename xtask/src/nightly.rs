@@ -28,8 +28,8 @@ pub(crate) struct Options {
 
 /// The test binaries of e2e whose names begin with this, ...
 const PREFIX: &str = "survive_";
-/// ... and the one with several controllers.
-const FAILOVER: &str = "failover";
+/// ... and those at a real API server that have a longer form: several controllers, and lost events.
+const AT_AN_API_SERVER: [&str; 2] = ["failover", "lost_events"];
 /// The one that mixes all.
 const SOAK: &str = "survive_soak";
 
@@ -39,7 +39,9 @@ fn suites() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if let Some(name) = name.strip_suffix(".rs").filter(|name| name.starts_with(PREFIX) || *name == FAILOVER) {
+        if let Some(name) =
+            name.strip_suffix(".rs").filter(|name| name.starts_with(PREFIX) || AT_AN_API_SERVER.contains(name))
+        {
             names.push(name.to_owned());
         }
     }
@@ -62,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     eprintln!("commit {}", commit()?);
     if matches!(options.what, What::Survive) {
-        // `failover` needs an API server; without one it is named as not run.
+        // Some need an API server; without one they are named as not run.
         cluster::build_for_tests()?;
     }
     command::succeed(cargo(["build", "--workspace", "--bins"]))?;
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn the_soak_is_one_of_the_suites() {
         let suites = super::suites().unwrap();
-        assert!(suites.iter().any(|name| name == super::FAILOVER), "{suites:?}");
+        assert!(super::AT_AN_API_SERVER.iter().all(|name| suites.iter().any(|suite| suite == name)), "{suites:?}");
         assert!(suites.len() > 3 && suites.iter().any(|name| name == super::SOAK), "{suites:?}");
     }
 }

@@ -3,6 +3,8 @@
 mod connection;
 mod control_plane;
 mod here;
+mod pod;
 
 pub use connection::Connector;
 pub use control_plane::{Component, ControlPlane, Settings};
+pub use pod::Pod;
