@@ -213,6 +213,27 @@ async fn a_kind_that_is_forbidden_later_keeps_what_it_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn while_nobody_knows_us_any_more_everything_stays_and_is_followed_again_afterwards() {
+    let controller = Controller::start(shop(), &settings()).await;
+    controller.ready().await;
+    let before = controller.world().await;
+    // As with a token that ended before its file was read again.
+    controller.api.with(|server| {
+        server.faults.add(Fault::of_all(What::Refuse(401, None)));
+        server.cut_watches(None);
+    });
+    controller.until("it is told", async |c| c.restarts("Ingress", "refused") > 4).await;
+    controller.apply(ingress("late"));
+    assert_eq!(controller.world().await, before);
+    let troubles = controller.hub.metrics().watch_states().troubles();
+    assert!(troubles.contains("Secret is not followed; what was known stays in force: HTTP 401"), "{troubles}");
+    controller.api.with(|server| server.faults.clear());
+    controller.until_has("Ingress/shop/late").await;
+    controller.caught_up().await;
+    assert_eq!(controller.hub.metrics().watch_states().troubles(), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_busy_is_asked_when_it_said() {
     let api = fake_apiserver::http::Running::start(shop()).await.unwrap();
     api.with(|server| server.faults.add(Fault { times: Some(1), ..Fault::of(INGRESSES, What::Refuse(429, Some(1))) }));
