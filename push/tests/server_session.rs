@@ -787,6 +787,37 @@ fn a_set_is_not_dropped_while_a_configuration_that_names_it_may_be_loading() {
 }
 
 #[test]
+fn a_set_that_changes_while_its_pool_waits_to_be_sent_still_comes_before_it() {
+    let mut talk = Talk::new(put("other", "1"));
+    talk.hear(Up::Hello(hello()));
+    talk.say();
+    talk.applied();
+    let mut pools = put("pools", "over a, b and c");
+    pools.members = ["a", "b", "c"].iter().flat_map(|name| set(name, &["10.0.0.1:80"]).members).collect();
+    talk.fleet.publish(pools);
+    let first = talk.session.poll(talk.now, &mut talk.fleet).and_then(|message| message.message).unwrap();
+    assert_eq!(name(&first), "Members", "a");
+    // The one that is next changes, and changes again.
+    talk.fleet.publish(set("b", &["10.0.0.2:80"]));
+    talk.fleet.publish(set("b", &["10.0.0.3:80"]));
+    let said = talk.say();
+    let names: Vec<_> = said.iter().map(name).collect();
+    let before: Vec<_> = names.iter().take_while(|name| **name != "Begin").collect();
+    assert_eq!(before.len(), 2, "b and c come before the pools over them: {names:?}");
+    let b = said.iter().filter(|message| matches!(message, Down::Members(members) if members.set_name == "b"));
+    assert_eq!(b.count(), 1, "b comes once: {names:?}");
+    // A set that went before its turn comes no more.
+    talk.applied();
+    let mut pools = put("more", "over d and e");
+    pools.members = ["d", "e"].iter().flat_map(|name| set(name, &["10.0.0.1:80"]).members).collect();
+    talk.fleet.publish(pools);
+    talk.fleet.publish(set("e", &["10.0.0.2:80"]));
+    talk.fleet.publish(FleetChange { removes: vec![Key::new("fragment", "more")], ..gone("e") });
+    let said = talk.say();
+    assert!(said.iter().all(|message| !matches!(message, Down::Members(m) if m.set_name == "e")), "{said:?}");
+}
+
+#[test]
 fn sets_that_differ_after_a_reconnect_are_found_bucket_by_bucket() {
     let mut talk = Talk::new(put("a", "1"));
     let mut tree = MemberTree::default();

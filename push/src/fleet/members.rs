@@ -53,6 +53,8 @@ pub struct MemberSet {
     digest: Digest,
     past: VecDeque<Past>,
     gone: Option<Tombstone>,
+    /// The version that it had when the present configuration came, if it has changed since.
+    with_root: Option<u64>,
 }
 
 impl MemberSet {
@@ -125,11 +127,16 @@ fn difference(past: &Past, now: &[Arc<str>]) -> Option<SetDelta> {
 #[derive(Default)]
 pub struct MemberSets {
     sets: BTreeMap<Arc<str>, MemberSet>,
-    /// Each set once, under the version of its last change.
+    /// Each set under the version of its last change, and under the one that it had when the present configuration came:
+    /// whoever goes through them has sent every set of that configuration once it is at [`MemberSets::at_root`], whatever
+    /// changed meanwhile.
     by_version: BTreeMap<u64, Arc<str>>,
     tree: MemberTree,
     root: Option<Digest>,
     version: u64,
+    at_root: u64,
+    /// Sets that have [`MemberSet::with_root`].
+    moved: Vec<Arc<str>>,
     next_id: u32,
     tombstones: BTreeMap<u64, Arc<str>>,
     /// Sets that went up to this version are forgotten.
@@ -151,7 +158,12 @@ impl MemberSets {
         match self.sets.get_mut(&name) {
             Some(set) if set.gone.is_none() && set.digest == digest => return,
             Some(set) => {
-                self.by_version.remove(&set.version);
+                if set.gone.is_none() && set.version <= self.at_root {
+                    set.with_root = Some(set.version);
+                    self.moved.push(Arc::clone(&name));
+                } else {
+                    self.by_version.remove(&set.version);
+                }
                 if set.gone.take().is_some() {
                     // Whoever holds the old state is told the whole set.
                     self.tombstones.remove(&set.version);
@@ -174,7 +186,8 @@ impl MemberSets {
             None => {
                 let id = self.next_id;
                 self.next_id += 1;
-                let set = MemberSet { id, version, members, digest, past: VecDeque::new(), gone: None };
+                let set =
+                    MemberSet { id, version, members, digest, past: VecDeque::new(), gone: None, with_root: None };
                 self.sets.insert(Arc::clone(&name), set);
             }
         }
@@ -191,6 +204,7 @@ impl MemberSets {
         }
         let version = self.version + 1;
         self.by_version.remove(&set.version);
+        set.with_root.take().into_iter().for_each(|version| drop(self.by_version.remove(&version)));
         set.gone = Some(Tombstone { after: serial, last_version: set.version, last_digest: set.digest });
         set.past.clear();
         set.members = Arc::new([]);
@@ -221,6 +235,20 @@ impl MemberSets {
         if self.root.is_none() {
             self.root = Some(self.tree.root());
         }
+    }
+
+    /// The configuration is another one from here on, and names sets as they are now.
+    pub(super) fn root_changed(&mut self) {
+        self.at_root = self.version;
+        for name in self.moved.drain(..) {
+            let version = self.sets.get_mut(&name).and_then(|set| set.with_root.take());
+            version.into_iter().for_each(|version| drop(self.by_version.remove(&version)));
+        }
+    }
+
+    /// The member version that holds every set which the present configuration names.
+    pub fn at_root(&self) -> u64 {
+        self.at_root
     }
 
     /// Counts changes of sets.

@@ -107,7 +107,6 @@ pub struct Fleet {
     bodies: Bodies,
     cache: FrameCache,
     members: MemberSets,
-    member_version_at_root: u64,
     condemned: Condemned,
     refusals: BTreeMap<Arc<str>, Refusals>,
     admission: Arc<Admission>,
@@ -133,7 +132,6 @@ impl Fleet {
             bodies: Bodies::default(),
             cache: FrameCache::default(),
             members: MemberSets::default(),
-            member_version_at_root: 0,
             condemned: Condemned::default(),
             refusals: BTreeMap::new(),
             admission: Arc::new(Admission::default()),
@@ -179,7 +177,7 @@ impl Fleet {
             if !mutants::active(Mutant::SupersededIsSent) {
                 self.cache.clear();
             }
-            self.member_version_at_root = self.members.version();
+            self.members.root_changed();
         }
         self.members.settle(self.serial);
         self.published()
@@ -266,7 +264,7 @@ impl Fleet {
 
     /// The member version that holds every set which the present root names.
     pub fn member_version_at_root(&self) -> u64 {
-        self.member_version_at_root
+        self.members.at_root()
     }
 
     /// Counts roots over epochs: what [`Tombstone::after`] speaks of.

@@ -61,6 +61,8 @@ pub(super) struct MemberLane {
     level: Option<u64>,
     /// By id, the version of what was sent since.
     recent: HashMap<u32, u64>,
+    /// Sets that were sent before the cursor came to their last change, with the version that was sent.
+    ahead: HashMap<u32, u64>,
     /// To be sent whole, whether they changed or not.
     resend: BTreeSet<Arc<str>>,
     /// Their base is not known: when the cursor comes to them, whole.
@@ -95,6 +97,7 @@ impl MemberLane {
             announced: Announced::default(),
             level: Some(cursor),
             recent: HashMap::new(),
+            ahead: HashMap::new(),
             resend: BTreeSet::new(),
             whole: BTreeSet::new(),
             drops: BTreeMap::new(),
@@ -186,6 +189,7 @@ impl MemberLane {
         self.is_level();
         self.baseline = Baseline::AskBuckets;
         self.whole.clear();
+        self.ahead.clear();
         self.began_empty = false;
     }
 
@@ -238,6 +242,14 @@ impl MemberLane {
                     let digest = known.then_some(gone.last_digest);
                     self.drops.insert(Arc::clone(name), PendingDrop { after: gone.after, digest });
                 }
+                continue;
+            }
+            if version < set.version() {
+                self.ahead.insert(set.id(), set.version());
+            } else if self.ahead.remove(&set.id()) == Some(version)
+                && !self.whole.contains(name)
+                && !self.resend.contains(name)
+            {
                 continue;
             }
             let dropped = self.drops.remove(name).is_some();
