@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use journal::mutants::{self, Mutant};
 use push::server_session::Role;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ impl Office {
             Standing::Leading { epoch } => {
                 // The same epoch again after we were unsure: nobody else published meanwhile to whoever still takes it from us.
                 // A higher one in the same lead is different: we were told of an epoch that was not ours.
-                let in_office = self.proven == Some(*epoch);
+                let in_office = self.proven == Some(*epoch) || mutants::active(Mutant::StaleFollowerPublishes);
                 // What was said before this point is about an older lead.
                 (Some(*epoch), if in_office { Role::Leading } else { Role::Standby }, !in_office)
             }

@@ -102,6 +102,12 @@ fn row(mutant: Mutant) -> Row {
         Mutant::HandoverForgetsWhatWasThere => ("#5356", "NGINX Gateway Fabric", "2026", "P4", Simulation),
         Mutant::NewLeaderKeepsItsBaseline => ("#2774", "APISIX", "2026", "P10", Simulation),
         Mutant::SameEpochAgain => ("class: same holder, same number", "client-go", "", "P3", Simulation),
+        Mutant::LeaseByWallClock => ("class: the clock of another pod", "kube-leader-election", "", "P3", Simulation),
+        Mutant::LeaseWithoutVersion => {
+            ("class: merge patch without version", "kube-leader-election", "", "P3", Simulation)
+        }
+        Mutant::LeadsPastItsDeadline => ("class: leads past its deadline", "many", "", "P3", Simulation),
+        Mutant::StaleFollowerPublishes => ("class: a warm standby that lags", "many", "", "P2", Simulation),
         Mutant::FleetFromTheRequest => ("CVE-2026-96615", "NGINX Gateway Fabric", "2026", "P12", Request),
         Mutant::OneMethodIsGuarded => ("CVE-2026-53714", "Envoy Gateway", "2026", "P12", Methods),
         Mutant::NobodyIsAsked => ("GHSA-4766-x535-jw3r", "kgateway", "2025", "P12", Identity),

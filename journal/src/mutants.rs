@@ -67,6 +67,14 @@ mutants! {
     NewLeaderKeepsItsBaseline,
     /// client-go's leader election: whoever takes the lease again does so under the same number of transitions.
     SameEpochAgain,
+    /// kube-leader-election: a lease is over when the time that stands in it is, by the clock of whoever looks.
+    LeaseByWallClock,
+    /// kube-leader-election: the lease is written by a merge patch, without the version that was read.
+    LeaseWithoutVersion,
+    /// The class of a leader that looks at its lease only when it renews it: it acts though the renewal is overdue.
+    LeadsPastItsDeadline,
+    /// The class of a warm standby: a new leader publishes what its watches have shown so far.
+    StaleFollowerPublishes,
     /// nginx CVE-2026-96615: an agent says itself which fleet it belongs to.
     FleetFromTheRequest,
     /// Envoy Gateway CVE-2026-53714: only one method asks who calls.

@@ -7,6 +7,8 @@
 //! stops by itself when its last successful renewal, counted from when that was sent, is older than the renew deadline, which
 //! is shorter than the lease.
 
+use journal::mutants::{self, Mutant};
+
 use super::lease::{Observed, Record};
 use super::settings::Settings;
 
@@ -111,6 +113,16 @@ struct Seen {
     changed_ms: u64,
     /// When that look was asked for.
     asked_ms: u64,
+}
+
+impl Seen {
+    /// A planted bug: whether the times that stand in the Lease say that it is over, by the time of day.
+    fn ended_by_its_own_words(&self, now: Moment) -> bool {
+        self.lease.as_ref().is_none_or(|Observed { record, .. }| {
+            let lease_us = i64::try_from(record.lease_ms.saturating_mul(1_000)).unwrap_or(i64::MAX);
+            record.holder.is_empty() || record.renewed_us.saturating_add(lease_us) < now.wall_us
+        })
+    }
 }
 
 /// Our lead: what we wrote last, and how long it is good for.
@@ -233,6 +245,7 @@ impl Elector {
         if self.leads()
             && let Some(term) = &self.term
             && now.ms >= term.until_ms
+            && !mutants::active(Mutant::LeadsPastItsDeadline)
         {
             self.become_(Standing::Unsure, effects);
         }
@@ -341,7 +354,11 @@ impl Elector {
             return self.write(now, false, effects);
         }
         let free_at = self.free_at();
-        if asked_ms >= free_at {
+        let is_free = match &self.seen {
+            Some(seen) if mutants::active(Mutant::LeaseByWallClock) => seen.ended_by_its_own_words(now),
+            _ => asked_ms >= free_at,
+        };
+        if is_free {
             self.become_(Standing::Following { leader: None }, effects);
             return self.write(now, true, effects);
         }
@@ -412,7 +429,10 @@ impl Elector {
             // Another one each time, whatever the clock of the day does: that is how others see a renewal.
             renewed_us: if now.wall_us == held.renewed_us { held.renewed_us.wrapping_add(1) } else { now.wall_us },
         };
-        let over = lease.map(|lease| (lease.uid.clone(), lease.version.clone()));
+        let mut over = lease.map(|lease| (lease.uid.clone(), lease.version.clone()));
+        if mutants::active(Mutant::LeaseWithoutVersion) {
+            over.iter_mut().for_each(|(_, version)| version.clear());
+        }
         self.request = Some(Request::Write { sent_ms: now.ms, record: record.clone() });
         effects.push(Effect::Write { record, over });
     }

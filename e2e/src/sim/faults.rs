@@ -23,10 +23,32 @@ pub(crate) struct Faults {
     pub(crate) die_at_effect: u64,
     /// A proxy dies.
     pub(crate) proxy: u64,
-    /// A controller dies or is replaced.
-    pub(crate) failover: u64,
-    /// The source lists, perhaps badly.
+    /// A watch of a controller is too old, and the list after it shows too little.
     pub(crate) list: u64,
+    /// A watch of a controller breaks.
+    pub(crate) watch: u64,
+    /// A controller dies.
+    pub(crate) kill: u64,
+    /// A controller stops for a while.
+    pub(crate) pause: u64,
+    /// A controller gives the Lease back and ends.
+    pub(crate) release: u64,
+    /// A leader lets others lead.
+    pub(crate) step_down: u64,
+    /// The clocks of a controller go at another rate, and perhaps show another time of day.
+    pub(crate) clock: u64,
+    /// The Lease is out of reach of one controller for a while.
+    pub(crate) unreachable: u64,
+    /// A request about the Lease is lost, or its answer.
+    pub(crate) lose_api: u64,
+    /// A request about the Lease takes long, or its answer.
+    pub(crate) slow_api: u64,
+    /// Somebody else holds the Lease for a while.
+    pub(crate) stranger: u64,
+    /// Somebody writes on the Lease what changes nothing.
+    pub(crate) annotate: u64,
+    /// The Lease is deleted, or restored from a copy.
+    pub(crate) forget: u64,
     /// A volume is full for a while.
     pub(crate) full: u64,
     /// A reload takes very long.
@@ -46,8 +68,19 @@ impl Faults {
             slow: rate(100),
             die_at_effect: rate(60),
             proxy: rate(100),
-            failover: rate(60),
-            list: rate(20),
+            list: rate(60),
+            watch: rate(60),
+            kill: rate(80),
+            pause: rate(80),
+            release: rate(150),
+            step_down: rate(150),
+            clock: rate(40),
+            unreachable: rate(100),
+            lose_api: rate(8),
+            slow_api: rate(8),
+            stranger: rate(300),
+            annotate: rate(60),
+            forget: rate(200),
             full: rate(150),
             stuck: rate(150),
         }

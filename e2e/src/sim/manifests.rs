@@ -22,6 +22,9 @@ pub(crate) const UNBUILT: &str = "unbuilt";
 /// The Ingress of every namespace that nobody edits or deletes.
 pub(crate) const KEPT: &str = "kept";
 
+/// What stands before the mark in a path of a kept Ingress.
+const MARK: &str = "mark-";
+
 /// The fleets, in the order of [`NAMESPACES`].
 pub(crate) fn fleets() -> [FleetName; 2] {
     [Settings::local(80, 443).default_fleet, FleetName::new("edge", "second")]
@@ -41,9 +44,9 @@ pub(crate) fn first() -> Objects {
     for (fleet, namespaces) in NAMESPACES.iter().enumerate() {
         for namespace in namespaces {
             put(&mut objects, service(namespace, "kept"));
-            put(&mut objects, slice(namespace, "kept", &[json!("10.0.0.1")]));
+            put(&mut objects, slice(namespace, "kept", &[address(0)]));
             put(&mut objects, secret(namespace, "kept-tls", 0));
-            put(&mut objects, kept(fleet, namespace));
+            put(&mut objects, kept(fleet, namespace, 0));
             for name in ["s0", DEADLY, UNBUILT] {
                 put(&mut objects, service(namespace, name));
             }
@@ -53,12 +56,12 @@ pub(crate) fn first() -> Objects {
 }
 
 /// One edit: a few objects come, change or go.
-pub(crate) fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool) {
+pub(crate) fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool, mark: &mut u64) {
     for _ in 0..1 + dice.below(4) {
         let fleet = dice.index(2);
         let namespace = *dice.pick(&NAMESPACES[fleet]);
         let name = |prefix: &str, dice: &mut Dice| format!("{prefix}{}", dice.below(4));
-        let value = match dice.below(10) {
+        let value = match dice.below(12) {
             0..=3 => ingress(dice, fleet, namespace, poison),
             4..=6 => {
                 let addresses: Vec<Value> =
@@ -70,6 +73,14 @@ pub(crate) fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool) {
             8 => {
                 let name = name("t", dice);
                 secret(namespace, &name, dice.index(3))
+            }
+            9 => {
+                touch_kept(objects, fleet, namespace, mark);
+                continue;
+            }
+            10 => {
+                move_kept(objects, namespace, mark);
+                continue;
             }
             _ => {
                 let (kind, prefix) =
@@ -84,8 +95,34 @@ pub(crate) fn edit(dice: &mut Dice, objects: &mut Objects, poison: bool) {
 }
 
 /// An edit whose only effect is new members for a Service that is always referred to.
-pub(crate) fn move_kept(dice: &mut Dice, objects: &mut Objects, namespace: &str) {
-    put(objects, slice(namespace, "kept", &[json!(format!("10.0.1.{}", 1 + dice.below(200)))]));
+pub(crate) fn move_kept(objects: &mut Objects, namespace: &str, mark: &mut u64) {
+    *mark += 1;
+    put(objects, slice(namespace, "kept", &[address(*mark)]));
+}
+
+/// An edit of the Ingress that is always there.
+pub(crate) fn touch_kept(objects: &mut Objects, fleet: usize, namespace: &str, mark: &mut u64) {
+    *mark += 1;
+    put(objects, kept(fleet, namespace, *mark));
+}
+
+/// The address that says which edit it came with. Marks grow.
+fn address(mark: u64) -> Value {
+    json!(format!("10.1.{}.{}", mark / 250, 1 + mark % 250))
+}
+
+/// The mark of an address and port; none if it has none.
+pub(crate) fn mark_of_member(member: &str) -> Option<u64> {
+    let (address, _) = member.strip_prefix("10.1.")?.split_once(':')?;
+    let (high, low) = address.split_once('.')?;
+    Some(high.parse::<u64>().ok()? * 250 + low.parse::<u64>().ok()? - 1)
+}
+
+/// The mark in the path of a kept Ingress, in the body of its fragment.
+pub(crate) fn mark_of_body(body: &[u8]) -> Option<u64> {
+    let at = body.windows(MARK.len()).position(|window| window == MARK.as_bytes())? + MARK.len();
+    let digits: Vec<u8> = body[at..].iter().copied().take_while(u8::is_ascii_digit).collect();
+    std::str::from_utf8(&digits).ok()?.parse().ok()
 }
 
 fn put(objects: &mut Objects, value: Value) {
@@ -104,12 +141,12 @@ fn class_of(fleet: usize) -> &'static str {
     ["nginx", "second"][fleet]
 }
 
-fn kept(fleet: usize, namespace: &str) -> Value {
+fn kept(fleet: usize, namespace: &str, mark: u64) -> Value {
     let host = format!("kept.{namespace}.example");
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
         "metadata": {"name": KEPT, "namespace": namespace, "creationTimestamp": "2020-01-01T00:00:00Z"},
         "spec": {"ingressClassName": class_of(fleet), "tls": [{"hosts": [host], "secretName": "kept-tls"}],
-            "rules": [{"host": host, "http": {"paths": [path("/", "kept")]}}]}})
+            "rules": [{"host": host, "http": {"paths": [path("/", "kept"), path(&format!("/{MARK}{mark}"), "kept")]}}]}})
 }
 
 fn path(path: &str, service: &str) -> Value {

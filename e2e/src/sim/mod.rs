@@ -1,52 +1,115 @@
-//! The simulation: one seed drives the shipped store, engine, hub, sessions and agents through everything that may go
-//! wrong, in virtual milliseconds, without a socket, a thread or a real clock.
+//! The simulation: one seed drives the shipped election, watches, gates, engine, hub, sessions and agents through everything
+//! that may go wrong, in virtual milliseconds, without a socket, a thread or a real clock.
 //!
 //! What must always hold is asserted at every step (an agent never goes back, never holds a name that leads nowhere, a
-//! resource of another fleet, or a configuration without a route that nobody removed). When the faults stop, every agent
-//! must come to hold the desired state byte for byte, and the desired state must be that of a cold start.
+//! resource of another fleet, or a configuration without a route that nobody removed; no two controllers act in one epoch).
+//! When the faults stop, one controller must come to lead, every agent must come to hold the desired state byte for byte, and
+//! the desired state must be that of a cold start.
 
+mod api;
+mod candidate;
+mod clock;
+mod control;
 mod dice;
 mod faults;
+mod lease;
+mod ledger;
 mod manifests;
 mod node;
-mod plane;
+mod pipeline;
 mod proxy;
 mod scenarios;
-
-use std::collections::BTreeMap;
+mod watches;
 
 use proto::v1::agent_message::Message as ToController;
 use proto::v1::controller_message::Message as ToAgent;
 use proto::v1::{AgentMessage, ControllerMessage};
 use push::Version;
-use push::server_session::{self, Agent, Role, ServerSession};
+use push::server_session::{self, Agent, ServerSession};
 
+use candidate::Candidate;
+use control::Control;
 use dice::Dice;
 use faults::Faults;
 use manifests::Objects;
 use node::Node;
-use plane::{Controller, List};
 use proxy::Readings;
 
 /// Messages that a link holds before the sender waits.
 const LINK: usize = 12;
 
-/// A cluster of two fleets with two pods each.
+/// A cluster of two fleets with two pods each, and two or three controllers.
 pub struct Simulation {
     now: u64,
     dice: Dice,
     faults: Faults,
     poison: bool,
     objects: Objects,
-    controllers: BTreeMap<u64, Controller>,
-    /// The number of the controller that holds the lease.
-    leader: u64,
-    /// The counter of epochs, which outlives controllers.
-    epoch: u64,
+    /// Counts the edits of what can be told from each other in their order.
+    mark: u64,
+    control: Control,
     nodes: Vec<Node>,
     readings: Readings,
     /// Messages carried.
+    messages: u64,
+}
+
+/// What happened in a run. A run in which nothing of it happens proves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Messages carried.
     pub messages: u64,
+    /// Configuration journals that were written anew while their agent ran.
+    pub compactions: u64,
+    /// How often another controller acted than the one before.
+    pub leader_changes: u64,
+    /// Promotions that waited for a view that was older than the API server.
+    pub held_back: u64,
+    /// Leaders that could not renew in time.
+    pub unsure: u64,
+    /// Turns in which two controllers led by their own clocks.
+    pub overlaps: u64,
+    /// Writes of the Lease that somebody else had come before.
+    pub conflicts: u64,
+    /// How often a leader heard of an agent that is beyond it.
+    pub overtaken: u64,
+    /// Agents that were sent to another controller.
+    pub redirected: u64,
+    /// Agents that had to wait at a controller that does not lead.
+    pub parked: u64,
+}
+
+impl Tally {
+    /// Each count with its name.
+    pub fn counts(&self) -> [(&'static str, u64); 10] {
+        [
+            ("messages carried", self.messages),
+            ("journals written anew", self.compactions),
+            ("changes of the leader", self.leader_changes),
+            ("promotions held back", self.held_back),
+            ("leaders that became unsure", self.unsure),
+            ("turns with two leaders", self.overlaps),
+            ("lost races for the Lease", self.conflicts),
+            ("agents beyond their leader", self.overtaken),
+            ("agents sent elsewhere", self.redirected),
+            ("agents parked", self.parked),
+        ]
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.messages += other.messages;
+        self.compactions += other.compactions;
+        self.leader_changes += other.leader_changes;
+        self.held_back += other.held_back;
+        self.unsure += other.unsure;
+        self.overlaps += other.overlaps;
+        self.conflicts += other.conflicts;
+        self.overtaken += other.overtaken;
+        self.redirected += other.redirected;
+        self.parked += other.parked;
+    }
 }
 
 impl Simulation {
@@ -57,21 +120,10 @@ impl Simulation {
         let mut readings = Readings::default();
         let nodes = (0..4).map(|number| Node::new(number / 2, number, &mut readings)).collect();
         let poison = dice.one_in(3);
-        let mut simulation = Simulation {
-            now: 1_000,
-            dice,
-            faults,
-            poison,
-            objects: manifests::first(),
-            controllers: BTreeMap::new(),
-            leader: 0,
-            epoch: 0,
-            nodes,
-            readings,
-            messages: 0,
-        };
-        simulation.lead(0);
-        simulation
+        let objects = manifests::first();
+        let now = 1_000;
+        let control = Control::new(now, &mut dice, &objects);
+        Simulation { now, dice, faults, poison, objects, mark: 0, control, nodes, readings, messages: 0 }
     }
 
     /// Faults and edits for so many turns, then peace until everything agrees.
@@ -80,10 +132,10 @@ impl Simulation {
     /// What still differs after `limit_ms` of virtual time without faults.
     pub fn run(mut self, turns: u64, limit_ms: u64) -> Result<Simulation, String> {
         for _ in 0..turns {
-            self.now += 1 + self.dice.below(20);
+            self.now += 1 + self.dice.below(40);
             self.misfortune();
             if self.dice.one_in(6) {
-                manifests::edit(&mut self.dice, &mut self.objects, self.poison);
+                self.edit(self.poison);
             }
             self.turn();
         }
@@ -91,12 +143,26 @@ impl Simulation {
         Ok(self)
     }
 
-    /// A new controller takes the lease.
-    fn lead(&mut self, before: usize) {
-        self.epoch = controller::epoch::next(self.epoch, 0).expect("epochs do not run out");
-        self.leader += 1;
-        let late = self.dice.one_in(4);
-        self.controllers.insert(self.leader, Controller::new(self.epoch, before, late));
+    /// What happened.
+    pub fn tally(&self) -> Tally {
+        let ledger = &self.control.ledger;
+        let of_nodes = |count: fn(&Node) -> u64| self.nodes.iter().map(count).sum();
+        Tally {
+            messages: self.messages,
+            compactions: of_nodes(|node| node.compactions),
+            leader_changes: ledger.changes,
+            held_back: ledger.held_back,
+            unsure: ledger.unsure,
+            overlaps: ledger.overlaps,
+            conflicts: self.control.lease.conflicts,
+            overtaken: ledger.overtaken,
+            redirected: of_nodes(|node| node.redirected),
+            parked: of_nodes(|node| node.parked),
+        }
+    }
+
+    fn edit(&mut self, poison: bool) {
+        manifests::edit(&mut self.dice, &mut self.objects, poison, &mut self.mark);
     }
 
     fn misfortune(&mut self) {
@@ -123,53 +189,12 @@ impl Simulation {
                 }
             }
         }
-        if self.dice.one_in(self.faults.failover) {
-            self.failover();
-        }
-        if self.dice.one_in(self.faults.list) {
-            let list = *self.dice.pick(&[List::Whole, List::Whole, List::Part, List::Empty]);
-            let Simulation { now, dice, controllers, leader, objects, .. } = self;
-            if let Some(controller) = controllers.get_mut(leader).filter(|c| c.is_open() || list != List::Empty) {
-                controller.list(*now, dice, objects, list);
-            }
-        }
-    }
-
-    /// Another controller wins. The old one is dead, or does not know it yet.
-    fn failover(&mut self) {
-        let before = self.controllers.get(&self.leader).map_or(0, Controller::in_force);
-        let before = before.max(manifests::first().len());
-        if self.dice.one_in(2) {
-            self.controllers.clear();
-            let Simulation { now, dice, faults, nodes, readings, .. } = self;
-            for node in nodes {
-                let wait = dice.below(300);
-                node.cut(*now, wait, dice, *faults, readings);
-            }
-        } else {
-            // At most two at a time.
-            let leader = self.leader;
-            self.controllers.retain(|number, _| *number == leader);
-        }
-        self.lead(before);
+        self.control.misfortune(now, &mut self.dice, faults);
     }
 
     /// One turn of everything that can move. Gives whether anything did.
     fn turn(&mut self) -> bool {
-        let mut busy = false;
-        for controller in self.controllers.values_mut().filter(|controller| !controller.silent) {
-            if controller.awaits_list() {
-                if self.dice.one_in(if controller.late { 60 } else { 8 }) {
-                    controller.list(self.now, &mut self.dice, &self.objects, List::Whole);
-                }
-                // The source shows changes while its first list is not complete.
-                controller.watch(&mut self.dice, &self.objects);
-                busy = true;
-            } else if self.dice.one_in(2) && !controller.has_seen(&self.objects) {
-                controller.watch(&mut self.dice, &self.objects);
-                busy = true;
-            }
-        }
+        let mut busy = self.control.turn(self.now, &mut self.dice, self.faults, &self.objects);
         for at in 0..self.nodes.len() {
             busy |= self.turn_node(at);
         }
@@ -181,100 +206,101 @@ impl Simulation {
         if self.nodes[at].may_connect(now) {
             self.connect(at);
         }
-        let mut busy = false;
-        let Simulation { dice, faults, nodes, readings, controllers, leader, epoch, messages, .. } = self;
-        let node = &mut nodes[at];
-        let fleet = node.fleet_name();
-        if let Some(stream) = &mut node.stream {
-            let Some(controller) = controllers.get_mut(&stream.controller) else {
-                let wait = dice.below(300);
-                node.cut(now, wait, dice, *faults, readings);
-                return true;
-            };
-            let mut events = Vec::new();
-            if stream.down.len() < LINK
-                && let Some(message) = controller.with(&fleet, |fleet| stream.server.poll(now, fleet))
-            {
-                busy = true;
-                *messages += 1;
-                one_at_a_time(&message, &mut stream.unanswered);
-                if !stream.dead_link {
-                    faults.carry(dice, &mut stream.down, message);
-                }
-            }
-            if stream.server.deadline().is_some_and(|at| now >= at) {
-                events.extend(
-                    controller.with(&fleet, |fleet| stream.server.step(now, server_session::Input::Tick, fleet)),
-                );
-            }
-            if !dice.one_in(3)
-                && let Some(message) = stream.up.pop_front()
-            {
-                busy = true;
-                stream.unanswered &= !is_answer(&message);
-                let input = server_session::Input::Received(message);
-                events.extend(controller.with(&fleet, |fleet| stream.server.step(now, input, fleet)));
-            }
-            events.extend(
-                controller.with(&fleet, |fleet| stream.server.step(now, server_session::Input::FleetChanged, fleet)),
-            );
-            let mut reported = None;
-            for event in events {
-                reported = reported.max(controller.event(&fleet, &node.name, event));
-            }
-            let over = stream.server.closed().is_some() && stream.down.is_empty();
-            if let Some(reported) = reported {
-                if stream.controller == *leader {
-                    *epoch = controller::epoch::next(*epoch, reported).expect("epochs do not run out");
-                    controller.hub.raise_epoch(*epoch);
-                } else {
-                    // It cannot raise the epoch on a lease that is not its own: it knows now that it was deposed.
-                    controller.role = Role::NotLeader { leader_address: None, retry_ms: 50 };
-                }
-            }
-            if stream.server.closed().is_none() && controller.role != Role::Leading {
-                let input = server_session::Input::Role(controller.role.clone());
-                controller.with(&fleet, |fleet| stream.server.step(now, input, fleet));
-            }
-            if over {
-                let wait = dice.below(300);
-                node.cut(now, wait, dice, *faults, readings);
-            }
-        }
-        node.turn(now, dice, *faults, readings) || busy
+        let busy = self.serve(at);
+        let Simulation { dice, faults, nodes, readings, control, .. } = self;
+        let ledger = &control.ledger;
+        nodes[at].counted = !control.lease.forgot;
+        nodes[at].in_order = !control.lease.forgot && !ledger.blind && ledger.overlaps == 0;
+        nodes[at].turn(now, dice, *faults, readings) || busy
     }
 
-    /// A pod finds any controller that says it leads.
+    /// What the controller's end of a stream does.
+    fn serve(&mut self, at: usize) -> bool {
+        let Simulation { now, dice, faults, nodes, readings, control, messages, .. } = self;
+        let (now, faults, forgot) = (*now, *faults, control.lease.forgot);
+        let node = &mut nodes[at];
+        let fleet = node.fleet_name();
+        let Some(stream) = &mut node.stream else { return false };
+        let Some(candidate) = control.get_mut(stream.controller) else {
+            let wait = dice.below(300);
+            node.cut(now, wait, dice, faults, readings);
+            return true;
+        };
+        if candidate.is_paused(now) {
+            return false;
+        }
+        let (mut busy, mut events, mut acts) = (false, Vec::new(), None);
+        let number = candidate.number;
+        let step = |candidate: &Candidate, server: &mut ServerSession, input| {
+            candidate.pipeline.with(&fleet, |fleet| server.step(now, input, fleet))
+        };
+        // What a session is told of its controller comes before anything else.
+        if stream.told != candidate.role && stream.server.closed().is_none() {
+            stream.told = candidate.role.clone();
+            let input = server_session::Input::Role(stream.told.clone());
+            events.extend(step(candidate, &mut stream.server, input));
+        }
+        if stream.down.len() < LINK
+            && let Some(message) = candidate.pipeline.with(&fleet, |fleet| stream.server.poll(now, fleet))
+        {
+            busy = true;
+            *messages += 1;
+            one_at_a_time(&message, &mut stream.unanswered);
+            acts = candidate.stands().filter(|_| is_act(&message));
+            if !stream.dead_link {
+                faults.carry(dice, &mut stream.down, message);
+            }
+        }
+        if stream.server.deadline().is_some_and(|at| now >= at) {
+            events.extend(step(candidate, &mut stream.server, server_session::Input::Tick));
+        }
+        if !dice.one_in(3)
+            && let Some(message) = stream.up.pop_front()
+        {
+            busy = true;
+            stream.unanswered &= !is_answer(&message);
+            events.extend(step(candidate, &mut stream.server, server_session::Input::Received(message)));
+        }
+        events.extend(step(candidate, &mut stream.server, server_session::Input::FleetChanged));
+        let beyond = events.iter().filter(|event| matches!(event, server_session::Event::EpochReported(_))).count();
+        for event in events {
+            candidate.event(&fleet, &node.name, event);
+        }
+        control.ledger.overtaken += beyond as u64;
+        if let Some(epoch) = acts {
+            control.ledger.acts(number, epoch, forgot);
+        }
+        if stream.server.closed().is_some() && stream.down.is_empty() {
+            let wait = dice.below(300);
+            node.cut(now, wait, dice, faults, readings);
+        }
+        busy
+    }
+
+    /// A pod goes where it was sent to, or to any controller.
     fn connect(&mut self, at: usize) {
-        let leading: Vec<u64> =
-            self.controllers.iter().filter(|(_, c)| c.role == Role::Leading).map(|(number, _)| *number).collect();
-        if leading.is_empty() {
+        let Simulation { now, dice, nodes, control, .. } = self;
+        let node = &mut nodes[at];
+        let sent = node.sent_to.take().and_then(|number| control.get_mut(number).map(|process| process.number));
+        let numbers: Vec<u64> = control.running().map(|process| process.number).collect();
+        if numbers.is_empty() {
+            node.connect_at = *now + 50;
             return;
         }
-        let number = *self.dice.pick(&leading);
-        let node = &mut self.nodes[at];
+        let number = sent.unwrap_or_else(|| *dice.pick(&numbers));
+        let Some(process) = control.get_mut(number) else { return };
         let agent = Agent { uid: node.name.clone(), name: node.name.to_string() };
-        node.connect(self.now, number, ServerSession::new(agent, Role::Leading, self.now));
+        let role = process.role.clone();
+        node.connect(*now, number, ServerSession::new(agent, role.clone(), *now), role);
     }
 
     /// Ends the faults and waits for agreement.
     fn settle(&mut self, limit_ms: u64) -> Result<(), String> {
         self.faults = Faults::default();
-        let leader = self.leader;
-        // Whoever is not the leader learns it within a lease.
-        self.controllers.retain(|number, _| *number == leader);
+        self.control.peace(self.now, &mut self.dice);
         for node in &mut self.nodes {
             node.set_full(false);
             node.reload_ms = 1;
-        }
-        // A list that was held waits for a whole one.
-        let Simulation { now, dice, controllers, objects, .. } = self;
-        if let Some(controller) = controllers.get_mut(&leader) {
-            controller.list(*now, dice, objects, List::Whole);
-            if controller.is_held() {
-                controller.list(*now + 10_001, dice, objects, List::Whole);
-                *now += 10_001;
-            }
         }
         let start = self.now;
         loop {
@@ -291,8 +317,8 @@ impl Simulation {
                 }
                 Some(_) if busy => self.now += 1,
                 Some(_) => {
-                    let next = self.nodes.iter().map(Node::next_at).min().unwrap_or(self.now);
-                    self.now = next.max(self.now + 1);
+                    let nodes = self.nodes.iter().map(Node::next_at).min().unwrap_or(self.now);
+                    self.now = nodes.min(self.control.next_at(self.now)).max(self.now + 1);
                 }
             }
         }
@@ -301,36 +327,53 @@ impl Simulation {
     /// Edits until the desired configuration of a fleet is another one.
     fn change(&mut self, fleet: &translate::FleetName) {
         let before = self.desired(fleet);
-        while self.desired(fleet) == before {
-            manifests::edit(&mut self.dice, &mut self.objects, false);
+        for edits in 0.. {
+            if self.desired(fleet).is_some_and(|desired| Some(desired) != before) {
+                return;
+            }
+            assert!(edits < 1_000, "edits change nothing at whoever leads");
+            self.edit(false);
             self.now += 5;
             self.turn();
         }
     }
 
-    /// Configuration journals that were written anew while their agent ran.
-    pub fn compactions(&self) -> u64 {
-        self.nodes.iter().map(|node| node.compactions).sum()
-    }
-
-    fn desired(&self, fleet: &translate::FleetName) -> Version {
-        self.controllers[&self.leader].with(fleet, |fleet| fleet.version())
+    fn desired(&self, fleet: &translate::FleetName) -> Option<Version> {
+        Some(self.control.leader()?.pipeline.with(fleet, |fleet| fleet.version()))
     }
 
     fn difference(&mut self) -> Option<String> {
-        let controller = self.controllers.get(&self.leader)?;
-        if !controller.has_seen(&self.objects) {
-            return Some("the leader has not seen everything".to_owned());
+        let Some(leader) = self.control.leader() else { return Some("there is not one leader".to_owned()) };
+        for candidate in self.control.running() {
+            if candidate.watches.is_behind(&self.control.api) || candidate.pipeline.is_held() {
+                return Some(format!("controller {} has not seen everything", candidate.number));
+            }
         }
         for node in &mut self.nodes {
             let fleet = node.fleet_name();
-            let difference = controller.with(&fleet, |fleet| node.difference(fleet));
+            let difference = leader.pipeline.with(&fleet, |fleet| node.difference(fleet));
             if let Some(difference) = difference {
                 return Some(format!("{difference} ({})", node.describe()));
             }
         }
-        controller.differs_from_cold_start(&self.objects)
+        let mut world = translate::World::new(manifests::settings());
+        self.objects.values().for_each(|object| world.apply(&translate::Change::Put(object.clone())));
+        let cold = translate::translate(&world);
+        // Whoever follows has translated the same.
+        let differs = |candidate: &Candidate| {
+            let difference = candidate.pipeline.differs_from(&cold)?;
+            Some(format!("controller {}: {difference}", candidate.number))
+        };
+        self.control.running().find_map(differs)
     }
+}
+
+/// Whether only a leader may say this.
+fn is_act(message: &ControllerMessage) -> bool {
+    matches!(
+        message.message,
+        Some(ToAgent::Welcome(_) | ToAgent::Begin(_) | ToAgent::Commit(_) | ToAgent::Members(_) | ToAgent::Drop(_))
+    )
 }
 
 /// A transfer begins only when the one before was answered or called off.

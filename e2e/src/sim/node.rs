@@ -9,10 +9,12 @@ use journal::{Digest, Key};
 use proto::v1::{AgentMessage, ControllerMessage};
 use push::Version;
 use push::agent_session::{self as session, AgentSession, Timings};
-use push::server_session::ServerSession;
+use push::server_session::{Role, ServerSession};
 use translate::FleetName;
 
 mod oracle;
+
+use oracle::marks_of;
 
 use super::dice::Dice;
 use super::faults::Faults;
@@ -21,6 +23,8 @@ use super::proxy::{Proxy, Readings, Volume};
 /// How often the agent reads back and compares, in milliseconds (as the shipped driver does).
 const POLL_MS: u64 = 15_000;
 const COMPARE_MS: u64 = 60_000;
+/// How long the first answer of a controller may take, in milliseconds, where there are others.
+const ANSWER_MS: u64 = 1_000;
 /// How long Hello waits for `scalwsd`, in milliseconds.
 const HELLO_MS: u64 = 2_000;
 
@@ -45,6 +49,10 @@ pub(crate) struct Stream {
     /// The agent does not read before this time.
     pub(crate) reads_from: u64,
     close: Option<session::Close>,
+    /// What the controller's session was told that it is.
+    pub(crate) told: Role,
+    /// When it leaves a leader that is not sure to lead.
+    leaves_at: Option<u64>,
     /// A transfer was begun and neither answered nor called off.
     pub(crate) unanswered: bool,
 }
@@ -66,16 +74,24 @@ pub(crate) struct Node {
     compaction: Option<(u64, Arc<str>, u64)>,
     /// Journals that were put in their place while the agent ran.
     pub(crate) compactions: u64,
+    /// How often it was sent to another controller.
+    pub(crate) redirected: u64,
+    /// How often it had to wait at a controller that does not lead.
+    pub(crate) parked: u64,
+    /// The controller that it was sent to.
+    pub(crate) sent_to: Option<u64>,
     /// When it may connect again.
     pub(crate) connect_at: u64,
     /// Since when a stream waits for its Hello.
-    waiting: Option<(u64, u64, ServerSession)>,
+    waiting: Option<(u64, u64, ServerSession, Role)>,
     boots: u64,
     poll_at: u64,
     compare_at: u64,
     /// What it applied last, over all its lives.
     applied: Option<Version>,
     seen_kept: BTreeSet<Key>,
+    /// The newest mark that it had of each thing that is marked.
+    marks: BTreeMap<String, u64>,
     /// Roots that it refused for good, with how often a transfer to them came afterwards.
     refused: BTreeMap<Digest, u64>,
     /// How long a reload takes.
@@ -84,6 +100,10 @@ pub(crate) struct Node {
     pub(crate) members_changed_at: u64,
     /// When its agent, which ended, is started again.
     starts_at: Option<u64>,
+    /// The counter of epochs was never lost, so that no two leaders can have the same one.
+    pub(crate) counted: bool,
+    /// No two controllers led at one time, and each knew everything when it began: nothing ever looks older than before.
+    pub(crate) in_order: bool,
     /// Nothing goes wrong in this run.
     pub(crate) calm: bool,
 }
@@ -102,6 +122,9 @@ impl Node {
             answers: VecDeque::new(),
             compaction: None,
             compactions: 0,
+            redirected: 0,
+            parked: 0,
+            sent_to: None,
             connect_at: 0,
             waiting: None,
             boots: 0,
@@ -109,10 +132,13 @@ impl Node {
             compare_at: COMPARE_MS,
             applied: None,
             seen_kept: BTreeSet::new(),
+            marks: BTreeMap::new(),
             refused: BTreeMap::new(),
             reload_ms: 1,
             members_changed_at: 0,
             starts_at: None,
+            counted: true,
+            in_order: true,
             calm: false,
         };
         let mut calm = Dice::new(0);
@@ -140,8 +166,8 @@ impl Node {
     }
 
     /// A new stream; Hello follows when the agent is ready for it.
-    pub(crate) fn connect(&mut self, now: u64, controller: u64, server: ServerSession) {
-        self.waiting = Some((now, controller, server));
+    pub(crate) fn connect(&mut self, now: u64, controller: u64, server: ServerSession, role: Role) {
+        self.waiting = Some((now, controller, server, role));
     }
 
     /// Whether it could open a stream now.
@@ -220,7 +246,7 @@ impl Node {
     pub(crate) fn next_at(&self) -> u64 {
         let answers = self.answers.iter().map(|(at, _)| *at).min();
         let hello = self.waiting.as_ref().map(|(at, ..)| at + HELLO_MS);
-        let stream = self.stream.as_ref().and_then(|s| s.session.deadline());
+        let stream = self.stream.as_ref().and_then(|s| s.session.deadline().into_iter().chain(s.leaves_at).min());
         let server = self.stream.as_ref().and_then(|s| s.server.deadline());
         if let Some(at) = self.starts_at {
             return at;
@@ -276,14 +302,27 @@ impl Node {
         {
             busy = true;
             self.count_resends(&message);
+            let standby = matches!(message.message, Some(proto::v1::controller_message::Message::Standby(_)));
+            self.parked += u64::from(standby);
             inputs.push(session::Input::Received(message));
         }
         for input in inputs {
             self.converse(now, input, dice, faults, readings);
         }
-        if self.stream.as_ref().is_some_and(|s| s.close.is_some()) {
-            let wait = 50 + dice.below(500);
+        if let Some(close) = self.stream.as_mut().and_then(|stream| stream.close.take()) {
+            let wait = match close {
+                session::Close::NotLeader { leader_address, retry_ms } => {
+                    self.redirected += 1;
+                    self.sent_to = leader_address.and_then(|address| address.parse().ok());
+                    retry_ms + dice.below(50)
+                }
+                _ => 50 + dice.below(500),
+            };
             self.cut(now, wait, dice, faults, readings);
+            busy = true;
+        }
+        if self.stream.as_ref().is_some_and(|stream| stream.leaves_at.is_some_and(|at| now >= at)) {
+            self.cut(now, 0, dice, faults, readings);
             busy = true;
         }
         busy
@@ -292,19 +331,21 @@ impl Node {
     fn say_hello(&mut self, now: u64, dice: &mut Dice, faults: Faults, readings: &mut Readings) -> bool {
         let facts = self.core.facts();
         let ready = self.core.is_settled() && facts.scalwsd != agent::core::ScalwsdState::Down;
-        let Some((_, controller, server)) = self.waiting.take_if(|(since, ..)| ready || now >= *since + HELLO_MS)
+        let Some((_, controller, server, told)) = self.waiting.take_if(|(since, ..)| ready || now >= *since + HELLO_MS)
         else {
             return false;
         };
         self.stream = Some(Stream {
             controller,
             server,
-            session: AgentSession::new(64 << 20),
+            session: AgentSession::new(64 << 20).with_answer_limit(ANSWER_MS),
             down: VecDeque::new(),
             up: VecDeque::new(),
             dead_link: false,
             reads_from: now,
             close: None,
+            told,
+            leaves_at: None,
             unanswered: false,
         });
         let hello = session::HelloFacts {
@@ -322,7 +363,7 @@ impl Node {
 
     fn converse(&mut self, now: u64, input: session::Input, dice: &mut Dice, faults: Faults, readings: &mut Readings) {
         let Some(stream) = &mut self.stream else { return };
-        let mut inputs = Vec::new();
+        let (mut inputs, mut told) = (Vec::new(), Vec::new());
         for effect in stream.session.step(now, input, &self.core) {
             match effect {
                 session::Effect::Send(message) if stream.dead_link => drop(message),
@@ -331,12 +372,15 @@ impl Node {
                 session::Effect::Adopt { version, root } => inputs.push(Input::Adopt { version, root }),
                 session::Effect::RecordEpoch(epoch) => inputs.push(Input::Epoch(epoch)),
                 session::Effect::Members { seq, set, change, digest } => {
+                    told.extend(marks_of(&set, &change));
                     inputs.push(Input::Members(MemberChange { seq, set, change, digest }));
                 }
-                session::Effect::Welcomed { .. } | session::Effect::LookElsewhere => {}
+                session::Effect::Welcomed { .. } => {}
+                session::Effect::LookElsewhere => stream.leaves_at = Some(now + dice.below(500)),
                 session::Effect::Close(close) => stream.close = Some(close),
             }
         }
+        told.into_iter().for_each(|(what, mark)| self.mark(what, mark));
         inputs.into_iter().for_each(|input| self.feed(now, input, dice, faults, readings));
     }
 

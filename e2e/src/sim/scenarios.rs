@@ -1,7 +1,10 @@
 //! What is tried by itself, without other faults: each scenario is one thing that happens to a cluster at peace.
 
+use super::api::List;
+use super::control::Control;
 use super::manifests::{self, NAMESPACES};
-use super::plane::List;
+use std::collections::BTreeSet;
+
 use super::{Faults, Simulation};
 
 /// Virtual milliseconds in which any scenario comes to rest.
@@ -22,6 +25,7 @@ impl Simulation {
         Simulation::new(seed).routes_and_members_come_and_go_in_order()?;
         Simulation::new(seed).a_handover_waits_for_no_heartbeat()?;
         Simulation::new(seed).a_new_leader_does_not_believe_a_short_list()?;
+        Simulation::new(seed).a_new_leader_first_learns_what_it_missed()?;
         Simulation::new(seed).a_deposed_leader_changes_nobody()
     }
 
@@ -75,11 +79,11 @@ impl Simulation {
             self.now += 5;
             self.turn();
         }
-        manifests::move_kept(&mut self.dice, &mut self.objects, namespace);
+        manifests::move_kept(&mut self.objects, namespace, &mut self.mark);
         while self.now < reload + 5_000 {
             self.now += 5;
             self.turn();
-            assert!(self.nodes[0].applied() != Some(self.desired(&fleet)), "the reload was not stuck");
+            assert!(self.nodes[0].applied() != self.desired(&fleet), "the reload was not stuck");
             if self.nodes[0].members_changed_at >= reload {
                 return Ok(());
             }
@@ -100,8 +104,8 @@ impl Simulation {
         self.pass(500);
         self.change(&fleet);
         self.pass(2_000);
-        assert!(self.nodes[0].applied() != Some(self.desired(&fleet)), "the reload was not stuck");
-        if self.nodes[1].applied() == Some(self.desired(&fleet)) {
+        assert!(self.nodes[0].applied() != self.desired(&fleet), "the reload was not stuck");
+        if self.nodes[1].applied() == self.desired(&fleet) {
             return Ok(());
         }
         Err("one agent that does not answer holds up the other one of its fleet".to_owned())
@@ -128,7 +132,7 @@ impl Simulation {
         self.settle(AGREE_MS)?;
         self.nodes.iter_mut().for_each(|node| node.calm = true);
         for _ in 0..40 {
-            manifests::edit(&mut self.dice, &mut self.objects, false);
+            self.edit(false);
             self.pass(40);
         }
         self.settle(AGREE_MS)
@@ -140,19 +144,14 @@ impl Simulation {
     /// What differs once that must be done.
     pub fn a_handover_waits_for_no_heartbeat(&mut self) -> Result<(), String> {
         self.settle(AGREE_MS)?;
-        let before = self.controllers[&self.leader].in_force();
-        self.controllers.clear();
-        self.cut_all();
+        self.fail_over();
         for namespaces in NAMESPACES {
-            manifests::move_kept(&mut self.dice, &mut self.objects, namespaces[0]);
+            manifests::move_kept(&mut self.objects, namespaces[0], &mut self.mark);
         }
         for _ in 0..6 {
-            manifests::edit(&mut self.dice, &mut self.objects, false);
+            self.edit(false);
         }
-        self.lead(before);
-        while !self.controllers[&self.leader].is_open() {
-            self.pass(5);
-        }
+        self.until_led()?;
         self.pass(HANDOVER_MS);
         match self.difference() {
             None => Ok(()),
@@ -160,25 +159,89 @@ impl Simulation {
         }
     }
 
-    /// The first list of a new leader shows a part of what was in force: nothing of the rest goes away.
+    /// Every controller dies, and one is started.
+    fn fail_over(&mut self) {
+        self.control.restart_only(self.now, &BTreeSet::from([0]));
+        self.cut_all();
+    }
+
+    /// Until there is a leader again.
+    fn until_led(&mut self) -> Result<(), String> {
+        let end = self.now + 2 * Control::WAIT_MS;
+        while self.control.leader().is_none() {
+            if self.now > end {
+                return Err(format!("nobody leads within {} ms", 2 * Control::WAIT_MS));
+            }
+            self.pass(5);
+        }
+        Ok(())
+    }
+
+    /// All lists of a new leader break off, and the next ones show a part of what was in force: nothing of the rest goes away.
     ///
     /// # Errors
     /// What differs in the end. Panics when a route is gone.
     pub fn a_new_leader_does_not_believe_a_short_list(&mut self) -> Result<(), String> {
         self.settle(AGREE_MS)?;
-        let before = self.controllers[&self.leader].in_force();
-        self.controllers.clear();
-        self.cut_all();
-        self.lead(before);
-        let Simulation { now, dice, controllers, leader, objects, .. } = self;
-        if let Some(controller) = controllers.get_mut(leader) {
-            controller.silent = true;
-            controller.list(*now, dice, objects, List::Part);
+        self.fail_over();
+        self.pass(5);
+        let silent = |simulation: &mut Simulation, silent| {
+            let number = simulation.control.running().map(|process| process.number).next();
+            let number = number.ok_or("no controller runs")?;
+            let process = simulation.control.get_mut(number).ok_or("no controller runs")?;
+            process.watches.silent = silent;
+            Ok::<u64, String>(number)
+        };
+        let number = silent(self, true)?;
+        // Its lists answer what is asked of it at its promotion only when they begin after that.
+        let end = self.now + Control::WAIT_MS;
+        while self.now < end && self.control.running().all(|process| process.stands().is_none()) {
+            self.pass(5);
+        }
+        let pod = self.control.pod_of(number).ok_or("it is gone")?;
+        let own_ms = self.control.own_ms(self.now, pod);
+        if let Some(process) = self.control.get_mut(number) {
+            process.watches.break_off(own_ms, &mut self.dice);
+            process.watches.set_next("Ingress", List::Empty);
+            // Either alone, so that the guard of each kind is looked at.
+            if self.dice.one_in(2) {
+                process.watches.set_next("Service", List::Part(0));
+            }
+        }
+        silent(self, false)?;
+        self.pass(500);
+        // What is seen to happen to a kind that is held back is no list of it.
+        for (fleet, namespaces) in NAMESPACES.iter().enumerate() {
+            manifests::touch_kept(&mut self.objects, fleet, namespaces[0], &mut self.mark);
         }
         self.pass(3_000);
-        if let Some(controller) = self.controllers.get_mut(&self.leader) {
-            controller.silent = false;
+        self.settle(AGREE_MS)
+    }
+
+    /// A change of everything that is always there.
+    fn touch_all(&mut self) {
+        for (fleet, namespaces) in NAMESPACES.iter().enumerate() {
+            for namespace in namespaces {
+                manifests::touch_kept(&mut self.objects, fleet, namespace, &mut self.mark);
+                manifests::move_kept(&mut self.objects, namespace, &mut self.mark);
+            }
         }
+    }
+
+    /// The watches of those who follow show nothing for a while, and the leader dies: the next one serves nothing before it has
+    /// seen what every agent has.
+    ///
+    /// # Errors
+    /// What differs in the end. Panics when an agent goes back.
+    pub fn a_new_leader_first_learns_what_it_missed(&mut self) -> Result<(), String> {
+        self.settle(AGREE_MS)?;
+        let leader = self.control.leader().map(|process| process.number).ok_or("nobody leads")?;
+        self.control.silence_others(leader);
+        self.touch_all();
+        self.pass(1_000);
+        self.control.kill_for_good(leader);
+        self.cut_all();
+        self.pass(2 * Control::WAIT_MS);
         self.settle(AGREE_MS)
     }
 
@@ -188,10 +251,14 @@ impl Simulation {
     /// What differs in the end. Panics when an agent goes back.
     pub fn a_deposed_leader_changes_nobody(&mut self) -> Result<(), String> {
         self.settle(AGREE_MS)?;
-        let before = self.controllers[&self.leader].in_force();
-        self.lead(before);
+        let deposed = self.control.leader().map(|process| process.number).ok_or("nobody leads")?;
+        let pod = self.control.pod_of(deposed).ok_or("it is gone")?;
+        self.control.strand(self.now, pod);
+        self.pass(Control::WAIT_MS);
+        let leaders = self.control.running().filter(|process| process.stands().is_some()).count();
+        assert!(leaders == 2, "the deposed leader does not believe that it leads: {leaders} do");
         for _ in 0..6 {
-            manifests::edit(&mut self.dice, &mut self.objects, false);
+            self.edit(false);
             self.cut_all();
             self.pass(1_500);
         }
