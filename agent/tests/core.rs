@@ -2,12 +2,12 @@
 
 mod world;
 
-use agent::core::{Effect, Input, MemberChange, Report, ScalwsdState, refusals};
+use agent::core::{CallError, Effect, Input, MemberChange, Report, ScalwsdState, refusals};
 use bytes::Bytes;
 use journal::admin::NotLive;
 use journal::members::MemberSet;
 use journal::{Digest, digest};
-use push::agent_session::{Holdings, MembersChange};
+use push::agent_session::{Holdings, MembersChange, Timings};
 use push::{Prefix, Version};
 use world::{Death, Wanted, World, resource, root_of};
 
@@ -217,6 +217,16 @@ fn an_accepted_resource_that_turns_out_deadly_is_named() {
 
 #[test]
 fn a_configuration_that_kills_scalwsd_is_not_laid_at_a_member_set() {
+    let reload = || Input::Reloaded { result: Err(CallError::Gone), timings: Timings::default() };
+    let members = || Input::MembersAnswered(Err(CallError::Gone));
+    // Each call has a connection of its own, and there is one that only watches.
+    nothing_is_laid_at_a_member_set(&|| vec![Input::Down]);
+    nothing_is_laid_at_a_member_set(&|| vec![members(), reload(), Input::Down]);
+    nothing_is_laid_at_a_member_set(&|| vec![reload(), members(), Input::Down]);
+    nothing_is_laid_at_a_member_set(&|| vec![reload(), Input::Down]);
+}
+
+fn nothing_is_laid_at_a_member_set(ends: &dyn Fn() -> Vec<Input>) {
     let mut world = World::new();
     let mut wanted = Wanted::new();
     resource(&mut wanted, "a", "1", &[]);
@@ -229,7 +239,7 @@ fn a_configuration_that_kills_scalwsd_is_not_laid_at_a_member_set() {
     said.extend(world.core.step(Input::Members(change)));
     for start in ["x", "y", "z"] {
         assert!(said.iter().any(|effect| matches!(effect, Effect::Reload { .. })), "{start}: {said:?}");
-        said = world.core.step(Input::Down);
+        said = ends().into_iter().flat_map(|end| world.core.step(end)).collect();
         let answer = journal::admin::ConfigAnswer { start: start.to_owned(), ..world.scalwsd.config() };
         said.extend(world.core.step(Input::Up(answer)));
         if said.iter().any(|effect| matches!(effect, Effect::Check { .. })) {

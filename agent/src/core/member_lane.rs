@@ -121,6 +121,13 @@ impl MemberLane {
         self.pump(out);
     }
 
+    /// The connection of a call ended before its answer came.
+    pub(super) fn cut_off(&mut self, loading: bool) {
+        if matches!(self.busy, Busy::Change(..) | Busy::Repair(..)) {
+            self.down(loading);
+        }
+    }
+
     /// A configuration that was `loading` is what a death is laid at, not the set.
     pub(super) fn down(&mut self, loading: bool) {
         let Some(start) = self.up.take() else { return };
@@ -253,10 +260,8 @@ impl MemberLane {
             (Err(CallError::Conflict(_)), None) => {
                 self.refused(change, refusals::READ_BACK, "scalwsd did not drop the set".to_owned(), out);
             }
-            (Err(CallError::Gone), wanted) => {
-                self.busy = Busy::Change(change, wanted);
-                self.down(false);
-            }
+            // See [`MemberLane::cut_off`].
+            (Err(CallError::Gone), _) => {}
         }
     }
 
@@ -275,12 +280,8 @@ impl MemberLane {
                     out.push(Effect::Report(Report::HoldingsChanged));
                 }
             }
-            Err(CallError::Gone) => {
-                self.busy = Busy::Repair(name, wanted);
-                self.down(false);
-            }
             // What cannot be put right now is found again by the next comparison.
-            Err(CallError::Refused(_) | CallError::Conflict(_)) => {}
+            Err(CallError::Refused(_) | CallError::Conflict(_) | CallError::Gone) => {}
         }
     }
 

@@ -28,6 +28,8 @@ pub use types::{CallError, Effect, Facts, File, Input, MemberChange, Report, Sca
 pub struct AgentCore {
     config: ConfigLane,
     members: MemberLane,
+    /// The `scalwsd` that is not connected any more went while it was loading a configuration.
+    went_loading: bool,
 }
 
 impl AgentCore {
@@ -38,7 +40,7 @@ impl AgentCore {
         let mut effects = Vec::new();
         let config = ConfigLane::open(&image.config, image.keys, boot_id, &mut effects);
         let members = MemberLane::open(&image.members, boot_id, &mut effects);
-        (AgentCore { config, members }, effects)
+        (AgentCore { config, members, went_loading: false }, effects)
     }
 
     /// From how many bytes on a journal is written anew once it is twice what is live in it: for simulations, whose
@@ -63,19 +65,27 @@ impl AgentCore {
             }
             Input::Up(answer) => {
                 let start: Arc<str> = answer.start.as_str().into();
+                self.went_loading = false;
                 self.config.up(answer, out);
                 self.members.up(start, out);
             }
             Input::Down => {
-                let loading = self.config.is_loading();
+                self.went_loading |= self.config.is_loading();
                 self.config.down();
-                self.members.down(loading);
+                self.members.down(self.went_loading);
             }
             Input::Poll => self.config.poll(out),
             Input::Compare => self.members.poll(out),
-            Input::Reloaded { result, timings } => self.config.reloaded(result, timings, out),
+            Input::Reloaded { result, timings } => {
+                self.went_loading |= self.config.is_loading() && matches!(result, Err(CallError::Gone));
+                self.config.reloaded(result, timings, out);
+            }
             Input::ReadBack { result, took_us } => self.config.read_back(result, took_us, out),
             Input::Checked { dead } => self.config.checked(&dead, out),
+            // Each call has a connection of its own: which of them ends first says nothing.
+            Input::MembersAnswered(Err(CallError::Gone)) => {
+                self.members.cut_off(self.went_loading || self.config.is_loading());
+            }
             Input::MembersAnswered(result) => self.members.answered(result, out),
             Input::Upstreams(result) => self.members.listed(result, out),
             Input::Replaced { file: File::Config, len } => self.config.replaced(len, out),
