@@ -310,7 +310,7 @@ pub mod refusals {
     pub const READ_BACK: &str = "read_back";
     /// The volume could not be written. Transient.
     pub const VOLUME: &str = "volume";
-    /// An older leader's, or one that would go back.
+    /// An older leader's, or one that would go back. Transient: it says nothing about the bytes.
     pub const FENCED: &str = "fenced";
     /// It does not lead to its root from what is held, or names secrets that are not there. Transient.
     pub const BASE_LOST: &str = "base_lost";

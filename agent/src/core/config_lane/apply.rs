@@ -18,7 +18,7 @@ impl ConfigLane {
     pub(super) fn start(&mut self, transfer: Transfer, out: &mut Vec<Effect>) {
         let version = transfer.version;
         if let Some(fenced) = self.fence(version, transfer.root) {
-            return self.refuse(version, transfer.root, refusals::FENCED, fenced, false, out);
+            return self.refuse(version, transfer.root, refusals::FENCED, fenced, true, out);
         }
         let planned = plan(&transfer, &self.resources, &mut self.tree, &self.absent, &self.keys);
         let changes = match planned {
@@ -243,7 +243,7 @@ impl ConfigLane {
 
     pub(super) fn do_adopt(&mut self, version: Version, root: Digest, out: &mut Vec<Effect>) {
         if let Some(fenced) = self.fence(version, root) {
-            return self.refuse(version, root, refusals::FENCED, fenced, false, out);
+            return self.refuse(version, root, refusals::FENCED, fenced, true, out);
         }
         if self.head.is_none() && self.tree.root() == root {
             // An empty configuration on an empty volume: loaded once, so that scalwsd has accepted something.
