@@ -5,6 +5,7 @@ mod model;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +16,7 @@ use model::Volume;
 use prost::Message as _;
 use proto::v1::agent_message::Message as ToController;
 use proto::v1::controller_message::Message as ToAgent;
-use proto::v1::{AgentMessage, EnrollRequest, EnrollResponse};
+use proto::v1::{AgentMessage, ControllerMessage, EnrollRequest, EnrollResponse};
 use push::agent_session::{AgentSession, Effect, Input};
 use push::authority::Authority;
 use push::fleet::{Fleet, FleetChange, Item};
@@ -41,6 +42,8 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 struct TestHub {
     fleet: SharedFleet,
     role: watch::Sender<Role>,
+    /// Its lead is over by the clock, which nobody was told yet.
+    lapsed: AtomicBool,
     events: Mutex<Vec<(String, u64, Event)>>,
 }
 
@@ -54,6 +57,10 @@ impl Hub for TestHub {
 
     fn role(&self) -> watch::Receiver<Role> {
         self.role.subscribe()
+    }
+
+    fn still_leads(&self) -> bool {
+        !self.lapsed.load(Ordering::SeqCst)
     }
 
     fn event(&self, agent: &AgentIdentity, (): &(), session: u64, event: Event) {
@@ -103,7 +110,12 @@ impl Controller {
         let enrol_tls = tls::slot(tls::enrolment_server(&own).unwrap());
         let authority = Arc::new(ArcSwap::from_pointee(authority));
         let fleet = SharedFleet::new(Fleet::new(1));
-        let hub = Arc::new(TestHub { fleet, role: watch::Sender::new(Role::Leading), events: Mutex::default() });
+        let hub = Arc::new(TestHub {
+            fleet,
+            role: watch::Sender::new(Role::Leading),
+            lapsed: AtomicBool::new(false),
+            events: Mutex::default(),
+        });
         let (push, enrol) =
             (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let (push_at, enrol_at) = (push.local_addr().unwrap(), enrol.local_addr().unwrap());
@@ -562,6 +574,62 @@ async fn a_parked_stream_is_served_the_moment_the_controller_leads() {
     agent.step(Input::Received(message)).await;
     controller.hub.role.send_replace(Role::Leading);
     agent.until("first state", |volume| volume.applied == Some(published.version)).await;
+}
+
+/// The messages until the controller says that it is unsure.
+async fn until_unsure(agent: &mut TestAgent) -> Vec<ToAgent> {
+    let mut before = Vec::new();
+    loop {
+        let message = within("unsure", agent.link.receive.message()).await.unwrap().unwrap().message.unwrap();
+        if matches!(message, ToAgent::Unsure(_)) {
+            return before;
+        }
+        before.push(message);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lead_that_is_over_by_the_clock_pushes_nothing_before_anybody_said_so() {
+    let controller = Controller::start(&[]).await;
+    let first = controller.publish("a", "1");
+    let mut agent = TestAgent::connect(&controller, &controller.good("uid-1")).await;
+    agent.until("first state", |volume| volume.applied == Some(first.version)).await;
+    // As after SIGCONT: the role is the old one, the change is there, and the clock has gone on.
+    controller.hub.lapsed.store(true, Ordering::SeqCst);
+    let second = controller.publish("a", "2");
+    let pushed = until_unsure(&mut agent).await;
+    let quiet = pushed.iter().all(|message| matches!(message, ToAgent::Heartbeat(_)));
+    assert!(quiet, "pushed in a lead that is over: {pushed:?}");
+    // It is renewed after all.
+    controller.hub.role.send_replace(Role::Unsure);
+    controller.hub.lapsed.store(false, Ordering::SeqCst);
+    controller.hub.role.send_replace(Role::Leading);
+    agent.until("second state", |volume| volume.applied == Some(second.version)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_higher_epoch_goes_out_before_the_role_is_back() {
+    let controller = Controller::start(&[]).await;
+    let first = controller.publish("a", "1");
+    let mut agent = TestAgent::connect(&controller, &controller.good("uid-1")).await;
+    agent.until("first state", |volume| volume.applied == Some(first.version)).await;
+    for epoch in 2..40 {
+        // The order of a controller whose agents have seen an epoch that is not its own.
+        controller.hub.role.send_replace(Role::Standby);
+        controller.hub.fleet.raise_epoch(epoch);
+        let published = controller.publish("a", &epoch.to_string());
+        let parked = loop {
+            let message = within("standby", agent.link.receive.message()).await.unwrap().unwrap();
+            match message.message {
+                Some(ToAgent::Heartbeat(_)) => {}
+                other => break other,
+            }
+        };
+        assert!(matches!(parked, Some(ToAgent::Standby(_))), "pushed a view that nobody has proven: {parked:?}");
+        agent.step(Input::Received(ControllerMessage { message: parked })).await;
+        controller.hub.role.send_replace(Role::Leading);
+        agent.until("the new epoch", |volume| volume.applied == Some(published.version)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,6 +26,7 @@ use super::shared::Listening;
 use super::signal::Signal;
 use super::tls::TlsSlot;
 use super::{CONNECTION_WINDOW, HEADERS, PING, PING_TIMEOUT, STREAM_WINDOW, STREAMS, SharedFleet};
+use crate::fleet::Fleet;
 use crate::identity::AgentIdentity;
 use crate::limits;
 use crate::server_session::{Agent, Close, Event, Input, Role, ServerSession};
@@ -57,6 +58,12 @@ pub trait Hub: Send + Sync + 'static {
 
     /// The controller's role, and every change of it.
     fn role(&self) -> watch::Receiver<Role>;
+
+    /// Whether [`Role::Leading`] holds at this very moment. A process that was stopped for a while may wake up to serve before
+    /// anything could tell it that its lead is over.
+    fn still_leads(&self) -> bool {
+        true
+    }
 
     /// How often agents get a heartbeat, in milliseconds; asked for each new stream. Kept within
     /// [`limits::HEARTBEAT_RANGE_MS`]. A controller with a lease gives a third of its duration.
@@ -250,7 +257,7 @@ struct Shared<H: Hub> {
     place: H::Place,
     number: u64,
     fleet: SharedFleet,
-    session: Mutex<ServerSession>,
+    seat: Mutex<Seat>,
     clock: Clock,
     /// Messages that went to the agent.
     sent: AtomicU64,
@@ -260,29 +267,66 @@ struct Shared<H: Hub> {
     armed: AtomicU64,
 }
 
+/// A session, and the role that it was told.
+struct Seat {
+    session: ServerSession,
+    role: watch::Receiver<Role>,
+    told: Role,
+}
+
+impl Seat {
+    /// Tells the session what we are now. To be called with the fleet locked: whoever raises its epoch changes the role before,
+    /// so that nothing of the new epoch goes out in the old role.
+    fn tell_role(&mut self, still_leads: bool, now: u64, fleet: &mut Fleet) -> Vec<Event> {
+        let role = role_now(&self.role, still_leads);
+        if role == self.told {
+            return Vec::new();
+        }
+        self.told = role.clone();
+        self.session.step(now, Input::Role(role), fleet)
+    }
+}
+
+/// A lead that is over by the clock is one no more, whatever was said last.
+fn role_now(role: &watch::Receiver<Role>, still_leads: bool) -> Role {
+    let role = role.borrow();
+    if *role == Role::Leading && !still_leads { Role::Unsure } else { role.clone() }
+}
+
 impl<H: Hub> Shared<H> {
     /// Events are reported before the session's lock is given back, so that they come in order.
     fn step(&self, input: Input) {
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        let events = self.fleet.with(|fleet| session.step(self.clock.now(), input, fleet));
+        let mut seat = self.lock();
+        let events = self.fleet.with(|fleet| {
+            let now = self.clock.now();
+            let mut events = seat.tell_role(self.hub.still_leads(), now, fleet);
+            events.extend(seat.session.step(now, input, fleet));
+            events
+        });
         self.report(events);
-        let wake = session.take_news();
-        drop(session);
+        let wake = seat.session.take_news();
+        drop(seat);
         if wake {
             self.writer.tell(WRITE);
         }
     }
 
     fn poll(&self) -> (Option<ControllerMessage>, bool) {
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        let message = self.fleet.with(|fleet| session.poll(self.clock.now(), fleet));
+        let mut seat = self.lock();
+        let (events, message) = self.fleet.with(|fleet| {
+            let now = self.clock.now();
+            let events = seat.tell_role(self.hub.still_leads(), now, fleet);
+            (events, seat.session.poll(now, fleet))
+        });
+        self.report(events);
+        let session = &mut seat.session;
         self.report(session.take_events());
         // With thousands of agents every wake counts: a later deadline is seen when the earlier one comes.
         if session.deadline().is_none_or(|at| at < self.armed.load(Ordering::Relaxed)) {
             self.reader.tell(DEADLINE);
         }
         let closed = session.closed().is_some();
-        drop(session);
+        drop(seat);
         if let Some(message) = &message {
             self.sent.fetch_add(1, Ordering::Relaxed);
             self.hub.sent(Lane::of(message), message.encoded_len());
@@ -292,11 +336,10 @@ impl<H: Hub> Shared<H> {
 
     /// When the session wants to be asked; the reader looks again by then. None once the session is over.
     fn arm(&self) -> Option<u64> {
-        self.look(|session| {
-            let deadline = session.deadline();
-            self.armed.store(deadline.unwrap_or(u64::MAX), Ordering::Relaxed);
-            deadline
-        })
+        let seat = self.lock();
+        let deadline = seat.session.deadline();
+        self.armed.store(deadline.unwrap_or(u64::MAX), Ordering::Relaxed);
+        deadline
     }
 
     fn report(&self, events: Vec<Event>) {
@@ -305,8 +348,8 @@ impl<H: Hub> Shared<H> {
         }
     }
 
-    fn look<T>(&self, look: impl FnOnce(&ServerSession) -> T) -> T {
-        look(&self.session.lock().unwrap_or_else(PoisonError::into_inner))
+    fn lock(&self) -> MutexGuard<'_, Seat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -329,15 +372,15 @@ impl<H: Hub> Push for Service<H> {
         let role = self.hub.role();
         let proven_agent = Agent { uid: agent.uid.as_str().into(), name };
         let now = self.clock.now();
-        let session =
-            ServerSession::new(proven_agent, role.borrow().clone(), now).with_heartbeat(self.hub.heartbeat_ms());
+        let told = role_now(&role, self.hub.still_leads());
+        let session = ServerSession::new(proven_agent, told.clone(), now).with_heartbeat(self.hub.heartbeat_ms());
         let shared = Arc::new(Shared {
             hub: Arc::clone(&self.hub),
             agent,
             place,
             number: registered.number,
             fleet,
-            session: Mutex::new(session),
+            seat: Mutex::new(Seat { session, role, told }),
             clock: self.clock,
             sent: AtomicU64::new(0),
             writer: Arc::default(),
@@ -347,7 +390,7 @@ impl<H: Hub> Push for Service<H> {
         let listening = shared.fleet.listen(&shared.writer, WRITE);
         let outbound: Messages =
             Box::pin(Outbound { shared: Arc::clone(&shared), quiet: false, _listening: listening });
-        tokio::spawn(read(shared, inbound, role, registered, peer, proven.not_after));
+        tokio::spawn(read(shared, inbound, registered, peer, proven.not_after));
         Ok(Response::new(outbound))
     }
 }
@@ -390,7 +433,6 @@ impl<H: Hub> Drop for Outbound<H> {
 async fn read<H: Hub>(
     shared: Arc<Shared<H>>,
     mut inbound: Streaming<AgentMessage>,
-    role: watch::Receiver<Role>,
     registered: Registered,
     peer: Peer,
     not_after: SystemTime,
@@ -428,8 +470,8 @@ async fn read<H: Hub>(
             () = async { tokio::time::sleep_until(flood.unwrap_or(not_before)).await }, if flood.is_some() => {}
             told = shared.reader.take() => {
                 if told & ROLE != 0 {
-                    let role = role.borrow().clone();
-                    shared.step(Input::Role(role));
+                    // Every step looks at the role first.
+                    shared.step(Input::FleetChanged);
                 }
                 if told & SUPERSEDED != 0 {
                     shared.step(Input::Supersede);
