@@ -12,10 +12,10 @@ use push::server_session::Role;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::election::Standing;
+use crate::election::{Standing, Term};
+use crate::epoch::Epochs;
 use crate::hub::Hub;
 use crate::pipeline::{Stopped, WorkerHandle};
-use crate::report::Report;
 
 /// How long an agent waits that is sent to the leader, in milliseconds: the leader is there already.
 const RETRY_MS: u32 = 50;
@@ -65,6 +65,19 @@ impl Office {
     }
 }
 
+/// What the sessions know of our lead.
+#[derive(Debug)]
+pub struct Lead {
+    /// What we are.
+    pub role: watch::Sender<Role>,
+    /// Until when we are it, if we lead.
+    pub term: Arc<Term>,
+    /// Where a higher epoch comes from.
+    pub epochs: Epochs,
+    /// How often agents hear from us, in milliseconds; none: as the protocol has it.
+    pub heartbeat_ms: Option<u64>,
+}
+
 /// Turns standings into roles until the election ends or the pipeline does.
 pub async fn follow(
     mut standing: watch::Receiver<Standing>,
@@ -110,7 +123,8 @@ fn set(hub: &Hub, role: &watch::Sender<Role>, new: Role) {
     });
 }
 
-/// Tells when a leader lost all its agents at one time and none came back for `patience`: others may reach them. For ever.
+/// Tells when a leader lost all its agents: others may reach them. At once when the last of them stopped answering, as behind a
+/// cut network; when it ended its stream itself, it has `patience` to come back, as after a restart. For ever.
 pub async fn watch_over_agents(
     mut role: watch::Receiver<Role>,
     hub: Arc<Hub>,
@@ -123,8 +137,9 @@ pub async fn watch_over_agents(
     let mut until: Option<Instant> = None;
     loop {
         let leads = *role.borrow_and_update() == Role::Leading;
-        let connected = hub.read(Report::is_anyone_connected);
+        let (connected, cut_off) = hub.read(|report| (report.is_anyone_connected(), report.is_cut_off()));
         had_agents = leads && (connected || had_agents);
+        let patience = if cut_off { Duration::ZERO } else { patience };
         until = (had_agents && !connected).then(|| until.unwrap_or_else(|| Instant::now() + patience));
         tokio::select! {
             () = async { tokio::time::sleep_until(until.unwrap_or_else(Instant::now)).await }, if until.is_some() => {

@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use crate::args::{Args, ReplicaArgs};
-use crate::election::{self, Elector, Lease, Standing};
+use crate::election::{self, Elector, Lease, Standing, Term};
 use crate::epoch::Epochs;
 use crate::hub::Hub;
 use crate::hub::names::Names;
-use crate::leadership;
+use crate::leadership::{self, Lead};
 use crate::service::Service;
 
 /// How long giving the Lease back may take when we are asked to stop.
@@ -81,7 +81,9 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
         Arc::clone(&step_down),
     );
     let elector = Elector::new(settings);
-    let election = tokio::spawn(election::run(elector, lease, standing, reports, step_down, release.clone()));
+    let term = Arc::new(Term::none());
+    let election =
+        tokio::spawn(election::run(elector, lease, Arc::clone(&term), standing, reports, step_down, release.clone()));
     let redeemer = TokenRedeemer { key, names: Arc::clone(&service.names), hub: Arc::clone(&service.hub) };
     let (hub, own_role) = (Arc::clone(&service.hub), role.clone());
     let ended = async move {
@@ -94,7 +96,8 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
         hand_over(&release, election, &own_role, &hub).await;
         Ok(why)
     };
-    service.run(authority, redeemer, (enrol, push), Epochs::Lease(reported), role, Some(heartbeat_ms), ended).await
+    let lead = Lead { role, term, epochs: Epochs::Lease(reported), heartbeat_ms: Some(heartbeat_ms) };
+    service.run(authority, redeemer, (enrol, push), lead, ended).await
 }
 
 async fn bind(address: IpAddr, port: u16) -> anyhow::Result<TcpListener> {

@@ -7,16 +7,15 @@ use anyhow::{Context, anyhow};
 use arc_swap::ArcSwap;
 use push::authority::Authority;
 use push::grpc::{accept, enrol, server};
-use push::server_session::Role;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
-use crate::epoch::Epochs;
 use crate::hub::Hub;
 use crate::hub::names::Names;
 use crate::hub::sessions::Sessions;
+use crate::leadership::Lead;
 use crate::pipeline::{Worker, WorkerHandle};
 use crate::store::Memory;
 use crate::watch::Source;
@@ -60,19 +59,15 @@ impl Service {
     }
 
     /// Serves on these listeners (enrolment, push) until `ended` gives the reason to stop, or a part ends, which is a fault.
-    /// `heartbeat_ms` is how often agents hear from us; none: as the protocol has it.
     ///
     /// # Errors
     /// Why it could not go on.
-    #[expect(clippy::too_many_arguments, reason = "what differs between the ways to run a controller, each used once")]
     pub(crate) async fn run<R: enrol::Redeemer>(
         self,
         authority: Arc<ArcSwap<Authority>>,
         redeemer: R,
         (enrol_listener, push_listener): (TcpListener, TcpListener),
-        epochs: Epochs,
-        role: watch::Sender<Role>,
-        heartbeat_ms: Option<u64>,
+        lead: Lead,
         ended: impl Future<Output = anyhow::Result<&'static str>>,
     ) -> anyhow::Result<()> {
         let Service { hub, names, worker, worker_end, memory, socket, args } = self;
@@ -92,7 +87,7 @@ impl Service {
             redeemer,
             stop.clone().cancelled_owned(),
         );
-        let sessions = Arc::new(Sessions::new(Arc::clone(&hub), names, epochs, role, heartbeat_ms));
+        let sessions = Arc::new(Sessions::new(Arc::clone(&hub), names, lead));
         let push = server::serve(
             push_listener,
             Arc::clone(&push_tls),

@@ -17,10 +17,12 @@ use tokio::sync::{oneshot, watch};
 use zeroize::Zeroizing;
 
 use crate::args::Args;
+use crate::election::Term;
 use crate::epoch::{Counter, Epochs};
 use crate::hub::Hub;
 use crate::hub::names::Names;
 use crate::identity::descriptor::{AuthorityPem, Descriptor};
+use crate::leadership::Lead;
 use crate::process;
 use crate::service::Service;
 
@@ -68,7 +70,12 @@ async fn serve(
     let redeemer = SupervisorRedeemer { descriptor, names: Arc::clone(&service.names), hub: Arc::clone(&service.hub) };
     // Without a cluster there is no other controller.
     service.hub.metrics().leading(true);
-    let leading = watch::Sender::new(Role::Leading);
+    let lead = Lead {
+        role: watch::Sender::new(Role::Leading),
+        term: Arc::new(Term::endless()),
+        epochs: Epochs::Counter(counter),
+        heartbeat_ms: None,
+    };
     let ended = async {
         tokio::select! {
             _ = terminate.recv() => "asked to stop",
@@ -76,9 +83,7 @@ async fn serve(
             () = input_ended => "the supervisor is gone",
         }
     };
-    service
-        .run(authority, redeemer, (enrol, push), Epochs::Counter(counter), leading, None, async { Ok(ended.await) })
-        .await
+    service.run(authority, redeemer, (enrol, push), lead, async { Ok(ended.await) }).await
 }
 
 /// Asks the supervisor whose token it is.

@@ -213,10 +213,10 @@ async fn absent_agents_and_members_and_restarts_count_as_lagging() {
     assert_eq!(status["backends"][0], json!({ "service": "default/web:80", "endpoints": ["10.0.0.2:8080"] }));
     // A newer session is not ended by the end of an older one.
     let newer = controller.connect("replica-0");
-    controller.news("replica-0", AgentNews::Gone { session, why: "superseded".to_owned() });
+    controller.news("replica-0", AgentNews::Gone { session, why: "superseded".to_owned(), silent: false });
     controller.apply("replica-0", Vec::new());
     assert_eq!(controller.wait(&["replica-0"], 10_000).await.0, 200);
-    controller.news("replica-0", AgentNews::Gone { session: newer, why: "killed".to_owned() });
+    controller.news("replica-0", AgentNews::Gone { session: newer, why: "killed".to_owned(), silent: false });
     let (code, answer) = controller.wait(&["replica-0"], 500).await;
     assert_eq!((code, &answer["lagging"][0]["why"]), (408, &json!("it is not connected")));
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::Lease;
 use super::elector::{Effect, Elector, Input, Moment, Standing};
+use super::term::Term;
 
 type Answer = Pin<Box<dyn Future<Output = (Lease, Input)> + Send>>;
 
@@ -18,14 +19,14 @@ type Answer = Pin<Box<dyn Future<Output = (Lease, Input)> + Send>>;
 pub async fn run(
     mut elector: Elector,
     lease: Lease,
+    term: Arc<Term>,
     standing: watch::Sender<Standing>,
     mut reported: watch::Receiver<u64>,
     step_down: Arc<Notify>,
     release: CancellationToken,
 ) {
-    let began = Instant::now();
     let moment = || Moment {
-        ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        ms: term.now_ms(),
         wall_us: SystemTime::UNIX_EPOCH
             .elapsed()
             .ok()
@@ -36,7 +37,10 @@ pub async fn run(
     let mut releasing = false;
     let mut input = Input::Tick;
     loop {
-        for effect in elector.step(moment(), input) {
+        let effects = elector.step(moment(), input);
+        // Before anybody is told what we are.
+        term.set(elector.leads_until());
+        for effect in effects {
             match effect {
                 Effect::Become(new) => {
                     tell(&new, elector.holder());
@@ -61,9 +65,8 @@ pub async fn run(
                 }
             }
         }
-        let due = elector
-            .deadline()
-            .map_or(Instant::now() + Duration::from_secs(3600), |ms| began + Duration::from_millis(ms));
+        let due =
+            elector.deadline().and_then(|ms| term.at(ms)).unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
         input = tokio::select! {
             // The clock first: after a pause a leader finds out that it leads no more before anything else.
             biased;

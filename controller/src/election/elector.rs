@@ -185,10 +185,15 @@ impl Elector {
         self.seen.as_ref()?.lease.as_ref().map(|lease| lease.record.holder.as_str())
     }
 
+    /// While we lead: until when, in milliseconds, without another renewal.
+    pub fn leads_until(&self) -> Option<u64> {
+        self.term.as_ref().filter(|_| self.leads()).map(|term| term.until_ms)
+    }
+
     /// When [`Input::Tick`] is due at the latest, in milliseconds; none when there is nothing to wait for.
     pub fn deadline(&self) -> Option<u64> {
         let act = (self.request.is_none() && !self.releasing).then_some(self.next_ms);
-        let stop = self.term.as_ref().filter(|_| self.leads()).map(|term| term.until_ms);
+        let stop = self.leads_until();
         let doubt = matches!(self.standing, Standing::Following { leader: Some(_) }).then(|| self.doubt_ms());
         [act, stop, doubt].into_iter().flatten().min()
     }
@@ -242,11 +247,7 @@ impl Elector {
 
     /// What time alone changes.
     fn judge(&mut self, now: Moment, effects: &mut Vec<Effect>) {
-        if self.leads()
-            && let Some(term) = &self.term
-            && now.ms >= term.until_ms
-            && !mutants::active(Mutant::LeadsPastItsDeadline)
-        {
+        if self.leads_until().is_some_and(|until| now.ms >= until) && !mutants::active(Mutant::LeadsPastItsDeadline) {
             self.become_(Standing::Unsure, effects);
         }
         if matches!(self.standing, Standing::Following { leader: Some(_) }) && now.ms >= self.doubt_ms() {

@@ -12,6 +12,7 @@ use translate::FleetName;
 use super::Hub;
 use super::names::Names;
 use crate::epoch::Epochs;
+use crate::leadership::Lead;
 use crate::pipeline::convert;
 use crate::report::{AgentNews, Refusal};
 
@@ -20,27 +21,19 @@ use crate::report::{AgentNews, Refusal};
 pub struct Sessions {
     hub: Arc<Hub>,
     names: Arc<Names>,
-    epochs: Epochs,
-    role: watch::Sender<Role>,
-    heartbeat_ms: Option<u64>,
+    lead: Lead,
 }
 
 impl Sessions {
-    /// Sessions of a controller in this role. `heartbeat_ms` is how often agents hear from it; none: as the protocol has it.
-    pub fn new(
-        hub: Arc<Hub>,
-        names: Arc<Names>,
-        epochs: Epochs,
-        role: watch::Sender<Role>,
-        heartbeat_ms: Option<u64>,
-    ) -> Sessions {
-        Sessions { hub, names, epochs, role, heartbeat_ms }
+    /// Sessions of a controller.
+    pub fn new(hub: Arc<Hub>, names: Arc<Names>, lead: Lead) -> Sessions {
+        Sessions { hub, names, lead }
     }
 
     /// Raises the epoch above one that an agent has seen: the counter first, then every fleet. Whoever asked stays parked
     /// meanwhile.
     fn raise_epoch(&self, reported: u64) {
-        match &self.epochs {
+        match &self.lead.epochs {
             // A leader that cannot write the Lease is one no more; the fleets follow the election.
             Epochs::Lease(highest) => {
                 highest.send_if_modified(|highest| {
@@ -89,7 +82,11 @@ impl SessionHub for Sessions {
     }
 
     fn role(&self) -> watch::Receiver<Role> {
-        self.role.subscribe()
+        self.lead.role.subscribe()
+    }
+
+    fn still_leads(&self) -> bool {
+        self.lead.term.holds()
     }
 
     fn event(&self, agent: &AgentIdentity, place: &Place, session: u64, event: Event) {
@@ -120,12 +117,14 @@ impl SessionHub for Sessions {
             Event::Overdue { version } => overdue(fleet, name, version),
             Event::MembersCurrent { member_version } => tell(AgentNews::Members { member_version }),
             Event::MembersRefused { set, message, .. } => tell(AgentNews::MembersRefused { set, message }),
-            Event::Closed(close) => tell(AgentNews::Gone { session, why: reason(&close) }),
+            Event::Closed(close) => {
+                tell(AgentNews::Gone { session, why: reason(&close), silent: close == Close::Silent });
+            }
         }
     }
 
     fn heartbeat_ms(&self) -> u64 {
-        self.heartbeat_ms.unwrap_or(limits::HEARTBEAT_MS)
+        self.lead.heartbeat_ms.unwrap_or(limits::HEARTBEAT_MS)
     }
 
     fn sent(&self, lane: Lane, bytes: usize) {

@@ -92,6 +92,8 @@ pub enum AgentNews {
         session: u64,
         /// Why.
         why: String,
+        /// It did not answer any more.
+        silent: bool,
     },
     /// It runs this.
     Applied {
@@ -166,12 +168,13 @@ impl Report {
                 agent.connected = true;
                 restand(standing, stood, agent);
             }
-            AgentNews::Gone { session, why } => {
+            AgentNews::Gone { session, why, silent } => {
                 // A newer session may have taken over.
                 if agent.session == session {
                     tracing::info!(agent = agent_name, fleet = %name, why, "agent disconnected");
                     agent.connected = false;
                     restand(standing, stood, agent);
+                    self.lost_in_silence = silent;
                 }
             }
             AgentNews::Applied { version, root, not_live } => {
@@ -243,7 +246,7 @@ mod tests {
             not_live: Vec::new(),
         };
         let hello = |session| AgentNews::Hello { session, uid: "u".to_owned(), scalwsd_version: "1".to_owned() };
-        let gone = |session| AgentNews::Gone { session, why: "lost".to_owned() };
+        let gone = |session| AgentNews::Gone { session, why: "lost".to_owned(), silent: false };
         let story = [
             ("a", hello(1)),
             ("a", AgentNews::Welcomed { session: 1 }),

@@ -80,6 +80,8 @@ pub struct Report {
     users: HashMap<(FleetName, ResourceId), Set<ObjectId>>,
     fleets: BTreeMap<FleetName, FleetReport>,
     held: Option<String>,
+    /// The stream that ended last did so because its agent did not answer.
+    lost_in_silence: bool,
     /// Raised by everything above.
     revision: u64,
 }
@@ -103,6 +105,11 @@ impl Report {
     /// Whether any agent has a stream.
     pub fn is_anyone_connected(&self) -> bool {
         self.fleets.values().any(|fleet| !fleet.standing.is_empty())
+    }
+
+    /// Whether nobody has a stream, and the last to have one did not end it: as when the network to all of them is cut.
+    pub fn is_cut_off(&self) -> bool {
+        self.lost_in_silence && !self.is_anyone_connected()
     }
 
     /// How many objects of each kind are in force.
