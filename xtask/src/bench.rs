@@ -19,6 +19,8 @@ enum What {
     Fleet,
     /// Memory, and CPU while little happens
     Footprint,
+    /// Controllers at a real API server: time to ready, memory, requests, and the way from a write to its acknowledgement
+    Cluster,
     /// Instructions, allocations and CPU time of a single change, stage by stage
     Counts,
 }
@@ -38,6 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Push => "push",
         What::Fleet => "fleet",
         What::Footprint => "footprint",
+        What::Cluster => "cluster",
         What::Counts => "counts",
     };
     if !matches!(options.what, What::Translate | What::Counts) {

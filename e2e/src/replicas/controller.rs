@@ -40,6 +40,21 @@ pub struct Common {
     pub more: Vec<String>,
 }
 
+impl Common {
+    /// Writes a kubeconfig that reaches the API server over a relay at this address.
+    ///
+    /// # Errors
+    /// When the kubeconfig names another server.
+    pub fn kubeconfig_through(&self, relay: SocketAddr, to: &Path) -> Result<()> {
+        let text = fs::read_to_string(&self.kubeconfig)?;
+        let server = |at: SocketAddr| format!("server: \"https://{at}\"");
+        ensure!(text.contains(&server(self.api)), "{} does not name {}", self.kubeconfig.display(), self.api);
+        // The certificate names the server's own addresses.
+        let text = text.replace(&server(self.api), &format!("{}, tls-server-name: localhost", server(relay)));
+        Ok(fs::write(to, text)?)
+    }
+}
+
 /// A replica. It listens on an address of its own; agents and the API server are reached over relays.
 #[derive(Debug)]
 pub struct Replica {
@@ -81,13 +96,8 @@ impl Replica {
             agents: [relay(ENROLL)?, relay(PUSH)?],
             starts: 0,
         };
-        let text = fs::read_to_string(&common.kubeconfig)?;
-        let server = |at: SocketAddr| format!("server: \"https://{at}\"");
-        ensure!(text.contains(&server(common.api)), "{} does not name {}", common.kubeconfig.display(), common.api);
-        // The certificate names the server's own addresses.
-        let text = text.replace(&server(common.api), &format!("{}, tls-server-name: localhost", server(to_api)));
         fs::create_dir_all(replica.folder())?;
-        fs::write(replica.folder().join("kubeconfig"), text)?;
+        common.kubeconfig_through(to_api, &replica.folder().join("kubeconfig"))?;
         replica.start_again()?;
         Ok(replica)
     }
@@ -134,8 +144,15 @@ impl Replica {
     }
 
     fn pid(&self) -> Result<Pid> {
-        let child = self.child.as_ref().with_context(|| format!("controller {} does not run", self.number))?;
-        Pid::from_raw(i32::try_from(child.id())?).context("no process")
+        Pid::from_raw(i32::try_from(self.process()?)?).context("no process")
+    }
+
+    /// Its process.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn process(&self) -> Result<u32> {
+        Ok(self.child.as_ref().with_context(|| format!("controller {} does not run", self.number))?.id())
     }
 
     /// Sends a signal.

@@ -16,7 +16,7 @@ use crate::swarm::board::Board;
 
 /// Agents that run until this is dropped.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub struct Crowd {
     board: Arc<Board>,
     agents: usize,
     tasks: Vec<JoinHandle<()>>,
@@ -52,12 +52,7 @@ impl Crowd {
     ///
     /// # Errors
     /// When a file is missing.
-    pub(super) fn start(
-        runtime: &Handle,
-        controllers: u8,
-        trust: &Path,
-        tokens: &[std::path::PathBuf],
-    ) -> Result<Crowd> {
+    pub fn start(runtime: &Handle, controllers: u8, trust: &Path, tokens: &[std::path::PathBuf]) -> Result<Crowd> {
         let board: Arc<Board> = Arc::default();
         let mut tasks = Vec::new();
         for (number, token) in tokens.iter().enumerate() {
@@ -96,12 +91,13 @@ impl Crowd {
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    #[allow(clippy::len_without_is_empty, reason = "a crowd of nobody is of no use")]
+    pub fn len(&self) -> usize {
         self.agents
     }
 
     /// What they have reached.
-    pub(super) fn board(&self) -> &Arc<Board> {
+    pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
 }

@@ -1,7 +1,8 @@
 //! Several controllers at a real API server, many agents that know all of them, and one real proxy under traffic.
 
 pub mod controller;
-mod crowd;
+pub mod crowd;
+pub mod ground;
 mod proxy;
 pub mod relay;
 mod truth;
@@ -9,18 +10,14 @@ pub mod world;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use ::controller::api_server::ApiServer;
 use anyhow::{Context, Result, bail, ensure};
-use controller::{Common, Replica};
+use controller::Replica;
 use crowd::Crowd;
+use ground::Ground;
 use kube::Client;
 use proxy::Proxy;
-use push::authority_folder;
-use push::identity::{AgentIdentity, FleetId};
-use push::join::{Claims, JoinKey};
 use scalwsctl::up::echo::endpoints::Endpoint;
 use scalwsctl::up::echo::server::{self, Owner};
 use tempfile::TempDir;
@@ -29,7 +26,7 @@ use tokio::task::JoinHandle;
 use translate::{FleetName, FleetSettings, Settings};
 use world::{STILL, World};
 
-use crate::cluster::{self, ControlPlane};
+use crate::cluster::ControlPlane;
 use crate::process::until;
 use crate::traffic::{Plan, Target, Traffic};
 
@@ -80,39 +77,15 @@ impl Scene {
     /// # Errors
     /// When a part does not come up.
     pub fn start(what: &str, size: &Size) -> Result<Option<Scene>> {
-        let Some(plane) = ControlPlane::start(what, &cluster::Settings::default())? else { return Ok(None) };
-        plane.enter()?;
-        // After the move, so that its threads are there too.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let folder = tempfile::tempdir()?;
-        let api_server = ApiServer { kubeconfig: Some(plane.kubeconfig()), context: None };
-        let client = runtime.block_on(api_server.client())?;
-        let world = runtime.block_on(World::create(client.clone(), size.routes, STILL_ENDPOINT))?;
+        let Some(ground) = Ground::start(what, size.agents + 1, size.times)? else { return Ok(None) };
+        let Ground { runtime, client, common, trust, tokens, folder, plane } = ground;
+        let world = runtime.block_on(World::create(client.clone(), size.routes, 2, STILL_ENDPOINT))?;
         let echo = Owner::new(Endpoint { service: "team/still".to_owned(), pod: "still".to_owned() });
         let at: SocketAddr = format!("{STILL_ENDPOINT}:8080").parse()?;
         let echo = runtime.block_on(server::open(at, echo))?;
 
-        // As the chart does: a Lease without a holder is free at once.
-        plane.kubectl(&["create", "namespace", "scalws"])?;
-        let lease =
-            "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: scalws-controller, namespace: scalws}}";
-        plane.kubectl_reading(lease, &["apply", "--filename", "-"])?;
-
-        let authority = folder.path().join("authority");
-        let day = Duration::from_secs(24 * 3600);
-        authority_folder::make(&authority, "test", SystemTime::now(), day)?;
-        let tokens = tokens(&authority, size.agents + 1, folder.path())?;
-        let common = Common {
-            authority: authority.clone(),
-            kubeconfig: plane.kubeconfig(),
-            api: "192.0.2.10:6443".parse()?,
-            folder: folder.path().to_owned(),
-            times: size.times.map(str::to_owned),
-            more: Vec::new(),
-        };
         let replicas = (1..=CONTROLLERS).map(|number| Replica::start(runtime.handle(), number, &common));
         let replicas = replicas.collect::<Result<Vec<_>>>()?;
-        let trust = authority.join(authority_folder::CERTIFICATE);
         let (real, played) = tokens.split_last().context("no tokens")?;
         let proxy = Proxy::start(folder.path(), CONTROLLERS, &trust, &fs::read_to_string(real)?)?;
         let crowd = Crowd::start(runtime.handle(), CONTROLLERS, &trust, played)?;
@@ -240,20 +213,6 @@ impl Scene {
         said.push(self.proxy.said());
         said.join("\n")
     }
-}
-
-/// Files with a join token for each agent.
-fn tokens(authority: &std::path::Path, count: usize, folder: &std::path::Path) -> Result<Vec<PathBuf>> {
-    let key = JoinKey::of(&authority_folder::read(authority)?);
-    let not_after = SystemTime::UNIX_EPOCH.elapsed()?.as_secs() + 24 * 3600;
-    let token = |number: usize| {
-        let fleet = FleetId::new("scalws", "default");
-        let agent = AgentIdentity::new(fleet, &format!("agent-{number}"), &format!("uid-{number}"))?;
-        let path = folder.join(format!("token-{number}"));
-        fs::write(&path, key.issue(&Claims { agent, not_after })?.as_str())?;
-        Ok(path)
-    };
-    (0..count).map(token).collect()
 }
 
 /// How long something took, for a histogram.

@@ -40,9 +40,17 @@ impl Relay {
     /// # Errors
     /// When the address cannot be had.
     pub fn start(runtime: &Handle, from: SocketAddr, to: SocketAddr) -> Result<Relay> {
-        let listener = runtime.block_on(TcpListener::bind(from)).with_context(|| format!("a relay on {from}"))?;
+        runtime.block_on(Relay::start_here(from, to))
+    }
+
+    /// As [`Relay::start`], on the runtime of whoever calls.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn start_here(from: SocketAddr, to: SocketAddr) -> Result<Relay> {
+        let listener = TcpListener::bind(from).await.with_context(|| format!("a relay on {from}"))?;
         let standing = watch::Sender::new(Standing { way: Way::Open, cuts: 0 });
-        let task = runtime.spawn(serve(listener, to, standing.subscribe()));
+        let task = tokio::spawn(serve(listener, to, standing.subscribe()));
         Ok(Relay { standing, task })
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
@@ -20,6 +21,8 @@ pub const STILL: &str = "still.example.com";
 const WRITE: Duration = Duration::from_secs(60);
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(2);
+/// How many routes are created at a time.
+const AT_ONCE: usize = 16;
 /// The pause after a write that failed.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -37,6 +40,7 @@ pub struct Written {
 pub struct World {
     client: Client,
     routes: u64,
+    endpoints: u64,
     written: Arc<Mutex<Written>>,
 }
 
@@ -80,13 +84,13 @@ fn ingress(name: &str, host: &str, paths: &[String]) -> Value {
 }
 
 impl World {
-    /// Creates so many routes, each with a Service and a slice of two endpoints, and one that stays as it is, whose
-    /// endpoint is `still`.
+    /// Creates so many routes, each with a Service and a slice of so many endpoints, and one that stays as it is, whose endpoint
+    /// is `still`.
     ///
     /// # Errors
     /// When the API server refuses something.
-    pub async fn create(client: Client, routes: u64, still: &str) -> Result<World> {
-        let world = World { client, routes, written: Arc::default() };
+    pub async fn create(client: Client, routes: u64, endpoints: u64, still: &str) -> Result<World> {
+        let world = World { client, routes, endpoints, written: Arc::default() };
         let class = json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": { "name": "nginx" },
             "spec": { "controller": "scalws.io/ingress-controller" },
@@ -95,12 +99,21 @@ impl World {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         world.post("/api/v1/namespaces", &namespace).await?;
         world.route("still", STILL, &["/".to_owned()], &[still.to_owned()]).await?;
-        for number in 0..routes {
-            let name = format!("app-{number}");
-            let addresses = [format!("10.1.0.{}", number % 250 + 1), serial_address(0)];
-            world.route(&name, &host(number), &["/".to_owned(), "/v0".to_owned()], &addresses).await?;
-        }
+        let all = stream::iter(0..routes).map(|number| {
+            let world = &world;
+            async move {
+                let paths = ["/".to_owned(), "/v0".to_owned()];
+                world.route(&format!("app-{number}"), &host(number), &paths, &world.addresses(number, 0)).await
+            }
+        });
+        all.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         Ok(world)
+    }
+
+    /// The endpoints of a route: the last says the serial.
+    fn addresses(&self, number: u64, serial: u64) -> Vec<String> {
+        let plain = (1..self.endpoints).map(|at| format!("10.{at}.{}.{}", number / 250 % 250, number % 250 + 1));
+        plain.chain([serial_address(serial)]).collect()
     }
 
     async fn route(&self, name: &str, host: &str, paths: &[String], addresses: &[String]) -> Result<()> {
@@ -127,8 +140,7 @@ impl World {
     /// When the API server does not take it for a minute.
     pub async fn move_endpoint(&self, number: u64, serial: u64) -> Result<()> {
         let name = format!("app-{number}");
-        let addresses = [format!("10.1.0.{}", number % 250 + 1), serial_address(serial)];
-        let endpoints = slice(&name, &addresses)["endpoints"].clone();
+        let endpoints = slice(&name, &self.addresses(number, serial))["endpoints"].clone();
         let path = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/{name}-1");
         self.patch(&path, &json!({ "endpoints": endpoints })).await?;
         self.written.lock().unwrap_or_else(PoisonError::into_inner).endpoints.insert(number, serial);

@@ -1,6 +1,7 @@
 //! The measurements of docs/performance.md, which `cargo xtask bench` runs.
 #![allow(clippy::print_stdout, reason = "a bench prints its table")]
 
+mod cluster;
 mod counts;
 mod fleet;
 mod footprint;
@@ -34,6 +35,8 @@ enum What {
     Fleet(fleet::Options),
     /// Memory, and CPU while little happens
     Footprint(footprint::Options),
+    /// Controllers at a real API server: time to ready, memory, requests, and the way from a write to its acknowledgement
+    Cluster(cluster::Options),
     /// Instructions, allocations and CPU time of a single change, stage by stage
     Counts(counts::Options),
     /// What `counts` looks at
@@ -54,6 +57,7 @@ fn main() -> anyhow::Result<()> {
         What::Push(mut options) => push::run(&mut options),
         What::Fleet(mut options) => fleet::run(&mut options),
         What::Footprint(mut options) => footprint::run(&mut options),
+        What::Cluster(mut options) => cluster::run(&mut options),
         What::Counts(mut options) => counts::run(&mut options),
         What::Single(options) => counts::single(&options),
         What::Naive { manifests } => e2e::swarm::naive::serve(&manifests),
