@@ -19,7 +19,7 @@ use translate::{Change, Object};
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn config_map(name: &str, value: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  value: \"{value}\"\n")
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  ca.crt: \"{value}\"\n")
 }
 
 /// A folder, its source, and what came out of it.
@@ -123,7 +123,7 @@ impl Folder {
 
     fn value(&self, name: &str) -> Option<&str> {
         match &**self.world.get(&format!("ConfigMap/default/{name}"))? {
-            Object::ConfigMap(map) => map.data.get("value").map(String::as_str),
+            Object::ConfigMap(map) => map.data.get("ca.crt").map(String::as_str),
             _ => None,
         }
     }
@@ -273,7 +273,7 @@ fn a_broken_object_that_does_not_say_its_namespace_as_usual_keeps_its_last_good_
     for namespace in ["\"\"", "null", "[default]", "7"] {
         let mut folder = Folder::with(&[("a.yaml", &config_map("x", "1"))]);
         let broken = config_map("x", "2").replace("  name: x", &format!("  name: x\n  namespace: {namespace}"));
-        folder.place("a.yaml", &broken.replace("value: \"2\"", "value: [2]"));
+        folder.place("a.yaml", &broken.replace("ca.crt: \"2\"", "ca.crt: [2]"));
         folder.until("a finding", |f| f.reasons("a.yaml") == ["ManifestInvalid"]);
         assert_eq!(folder.value("x"), Some("1"), "namespace: {namespace}");
     }

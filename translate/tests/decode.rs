@@ -126,6 +126,23 @@ fn no_fault_shows_a_value_of_a_secret() {
 }
 
 #[test]
+fn only_the_values_that_are_read_are_kept_and_the_others_are_checked_all_the_same() {
+    let object = |kind: &str, data: Value| {
+        Object::from_value(json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "s"}, "data": data}))
+    };
+    let release = "QUFB".repeat(100_000);
+    let secret = json!({"tls.crt": "QQ==", "tls.key": "Qg==", "release": release});
+    let Ok(Object::Secret(secret)) = object("Secret", secret) else { panic!("a Secret that cannot be read") };
+    assert_eq!(secret.data.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
+    let Ok(Object::ConfigMap(map)) = object("ConfigMap", json!({"ca.crt": "A", "dashboard.json": release})) else {
+        panic!("a ConfigMap that cannot be read")
+    };
+    assert_eq!(map.data.keys().collect::<Vec<_>>(), ["ca.crt"]);
+    assert!(object("Secret", json!({"release": "%"})).is_err(), "no base64");
+    assert!(object("ConfigMap", json!({"dashboard.json": 7})).is_err(), "no text");
+}
+
+#[test]
 fn names_that_are_long_or_hold_control_characters_are_shown_short_and_escaped() {
     let name = format!("a\u{1b}[31m\n{}", "b".repeat(100_000));
     let labels = json!({ name.clone(): 7 });

@@ -11,7 +11,7 @@ use translate::manifest::{
 use translate::{Change, Object};
 
 fn config_map(name: &str, value: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{value: \"{value}\"}}\n")
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{ca.crt: \"{value}\"}}\n")
 }
 
 /// Number, line and what it is, in short.
@@ -75,13 +75,12 @@ fn what_people_write_between_documents_changes_nothing() {
 
 #[test]
 fn a_marker_inside_of_a_text_is_text() {
-    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  value: |\n    first\n    ---\n    second\n  \
-                more: >-\n    ---\n  last: |2-\n     ---\n";
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations:\n    value: |\n      first\n      ---\n      \
+                second\n    more: >-\n      ---\n    last: |2-\n       ---\n";
     let read = documents(text.as_bytes());
     let [Document { outcome: Outcome::Object(object), .. }] = &read[..] else { panic!("{read:?}") };
-    let Object::ConfigMap(map) = &**object else { panic!("{object:?}") };
-    assert_eq!(map.data["value"], "first\n---\nsecond\n");
-    assert_eq!((map.data["more"].as_str(), map.data["last"].as_str()), ("---", " ---"));
+    let annotations: Vec<_> = object.metadata().annotations.iter().collect();
+    assert_eq!(annotations, [("last", " ---"), ("more", "---"), ("value", "first\n---\nsecond\n")]);
     // YAML has it that a marker at the beginning of a line ends the document even here.
     let cut = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  value: |\n    first\n---\n    second\n";
     assert_eq!(shorts(&documents(cut.as_bytes())), ["1@1 ConfigMap/default/a", "2@7 refused "]);
@@ -131,7 +130,7 @@ fn look(folder: &mut Folder, files: &[(&str, Content)]) {
 
 fn values(folder: &Folder) -> Vec<(String, String)> {
     let value = |object: &Object| match object {
-        Object::ConfigMap(map) => map.data.get("value").cloned().unwrap_or_default(),
+        Object::ConfigMap(map) => map.data.get("ca.crt").cloned().unwrap_or_default(),
         _ => String::new(),
     };
     folder.objects().map(|object| (object.metadata().name().to_owned(), value(object))).collect()

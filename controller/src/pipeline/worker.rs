@@ -90,7 +90,7 @@ impl WorkerHandle {
     }
 
     /// Returns when everything that the source had at this moment is published. A part of the world that is held by the shrink
-    /// guard does not count: more than the source has is in force then, and nothing older.
+    /// guard does not count: of that, what was in force before stays so.
     ///
     /// # Errors
     /// When the first world is held, and why; or when the process is ending.

@@ -209,7 +209,10 @@ fn secret(mut value: Value) -> Result<Secret, Fault> {
             } else {
                 text.into_bytes()
             };
-            data.insert(key, SecretBytes::new(bytes));
+            let bytes = SecretBytes::new(bytes);
+            if Secret::VALUES.contains(&key.as_str()) {
+                data.insert(key, bytes);
+            }
         }
     }
     let metadata: Value = value.get_mut("metadata").map(Value::take).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 use super::meta::{ObjectMeta, or_default};
@@ -43,8 +43,14 @@ pub struct Secret {
     pub metadata: ObjectMeta,
     /// Its type, such as `kubernetes.io/tls`.
     pub kind: String,
-    /// The decoded values.
+    /// The decoded values, of [`Secret::VALUES`] only.
     pub data: BTreeMap<String, SecretBytes>,
+}
+
+impl Secret {
+    /// The values that translation reads. All others are let go of while they are decoded: most Secrets of a cluster have nothing
+    /// to do with us, and those of Helm releases are large.
+    pub const VALUES: [&str; 2] = ["tls.crt", "tls.key"];
 }
 
 /// A ConfigMap.
@@ -52,9 +58,21 @@ pub struct Secret {
 pub struct ConfigMap {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// Its values.
-    #[serde(default, deserialize_with = "or_default")]
+    /// Its values, of [`ConfigMap::VALUES`] only.
+    #[serde(default, deserialize_with = "kept")]
     pub data: BTreeMap<String, String>,
+}
+
+impl ConfigMap {
+    /// The value that translation may read: the certificates that a BackendTLSPolicy trusts (`spec.validation.caCertificateRefs`).
+    /// All others are let go of while they are decoded.
+    pub const VALUES: [&str; 1] = ["ca.crt"];
+}
+
+fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let mut values: BTreeMap<String, String> = or_default(deserializer)?;
+    values.retain(|name, _| ConfigMap::VALUES.contains(&name.as_str()));
+    Ok(values)
 }
 
 /// A Namespace.

@@ -248,7 +248,7 @@ mod tests {
         let body =
             br#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":"t"},"items":[
             {"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","managedFields":[{"manager":"m"}],
-             "annotations":{"kubectl.kubernetes.io/last-applied-configuration":"secret","x":"y"}},"data":{"k":"v"}}]}"#;
+             "annotations":{"kubectl.kubernetes.io/last-applied-configuration":"secret","x":"y"}},"data":{"ca.crt":"v","k":"v"}}]}"#;
         let page = items(&form("ConfigMap"), body).unwrap();
         assert_eq!((page.version, page.continues.as_deref()), (Version::Number(12), Some("t")));
         let object = page.objects[0].object.as_ref().unwrap();
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(annotations, [("x", "y")]);
         assert_eq!(page.objects[0].version, Version::Number(7));
         let Object::ConfigMap(map) = &**object else { panic!("{object:?}") };
-        assert_eq!(map.data["k"], "v");
+        assert_eq!(map.data.iter().collect::<Vec<_>>(), [(&"ca.crt".to_owned(), &"v".to_owned())]);
     }
 
     #[test]
