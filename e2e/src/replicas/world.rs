@@ -110,6 +110,22 @@ impl World {
         Ok(world)
     }
 
+    /// Creates so many Secrets that nothing refers to, each of so many bytes, like those of Helm releases.
+    ///
+    /// # Errors
+    /// When the API server refuses something.
+    pub async fn add_secrets(&self, count: u64, bytes: usize) -> Result<()> {
+        let all = stream::iter(0..count).map(|number| async move {
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+                "metadata": { "name": format!("sh.helm.release.v1.app-{number}.v1"), "namespace": NAMESPACE },
+                "stringData": { "release": "A".repeat(bytes) },
+            });
+            self.post(&format!("/api/v1/namespaces/{NAMESPACE}/secrets"), &secret).await
+        });
+        all.buffer_unordered(AT_ONCE).try_collect().await
+    }
+
     /// The endpoints of a route: the last says the serial.
     fn addresses(&self, number: u64, serial: u64) -> Vec<String> {
         let plain = (1..self.endpoints).map(|at| format!("10.{at}.{}.{}", number / 250 % 250, number % 250 + 1));

@@ -34,6 +34,12 @@ pub(crate) struct Options {
     /// Endpoints of each
     #[arg(long, default_value_t = 5)]
     endpoints: u64,
+    /// Secrets that nothing refers to
+    #[arg(long, default_value_t = 1_000)]
+    secrets: u64,
+    /// Bytes of each
+    #[arg(long, default_value_t = 20_000)]
+    secret_bytes: usize,
     /// Replicas of the controller
     #[arg(long, default_value_t = 3)]
     replicas: u8,
@@ -53,7 +59,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &mut Options) -> Result<()> {
     if options.short {
-        (options.routes, options.agents, options.changes, options.seconds) = (20, 3, 5, 2);
+        (options.routes, options.secrets, options.agents, options.changes, options.seconds) = (20, 5, 3, 5, 2);
     }
     println!("load {}, {} processors", usage::load(), usage::processors());
     let times = ["15s", "10s", "2s"];
@@ -61,8 +67,15 @@ pub(crate) fn run(options: &mut Options) -> Result<()> {
     let client = ground.client.clone();
     let began = Instant::now();
     let world = ground.runtime.block_on(World::create(client, options.routes, options.endpoints, STILL))?;
-    let objects = 3 * options.routes;
-    println!("{objects} objects, {} endpoints, written in {:?}", options.routes * options.endpoints, began.elapsed());
+    ground.runtime.block_on(world.add_secrets(options.secrets, options.secret_bytes))?;
+    println!(
+        "{} Ingresses with a Service and a slice each, {} endpoints, {} Secrets of {} bytes; written in {:.1} s",
+        options.routes,
+        options.routes * options.endpoints,
+        options.secrets,
+        options.secret_bytes,
+        began.elapsed().as_secs_f64()
+    );
 
     let replicas = replicas(options, &ground)?;
     let mut load = Vec::new();
