@@ -470,6 +470,33 @@ fn an_agent_that_saw_a_later_epoch_makes_the_leader_write_a_higher_one() {
 }
 
 #[test]
+fn an_epoch_that_somebody_wrote_by_hand_is_not_counted_up_to_and_ends_no_lead_twice() {
+    let most = 1 << 40;
+    for written in [3_000_000, most - 1, most, most + 1, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, u64::MAX - 1, u64::MAX]
+    {
+        // While somebody leads, and while nobody knows of any epoch.
+        for known in [true, false] {
+            let mut world = if known { world(2) } else { World::new(&[(100, 0), (100, 0)]) };
+            let before = world.led.len();
+            let record = world.server.lease.clone().map(|lease| lease.record).unwrap_or_default();
+            world.server.stranger(Record { epoch: written, ..record });
+            run(&mut world, 2 * LEASE);
+            assert_eq!(world.led.len(), before + 1, "epoch {written} written, known {known}: {:?}", world.led);
+            let epoch = *world.led.keys().max().unwrap();
+            let believed = !known && written <= most;
+            assert_eq!(
+                epoch,
+                if believed { written + 1 } else { before as u64 + 1 },
+                "{written} written, known {known}"
+            );
+            run(&mut world, 5 * LEASE);
+            assert_eq!(world.led.len(), before + 1, "epoch {written} goes on to be written: {:?}", world.led);
+            assert_eq!(world.leaders().len(), 1);
+        }
+    }
+}
+
+#[test]
 fn a_deleted_lease_comes_back_above_what_was_seen() {
     let mut world = world(2);
     run(&mut world, 3_000);

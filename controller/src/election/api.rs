@@ -16,9 +16,6 @@ use super::lease::{Observed, Record};
 const EPOCH: &str = "scalws.io/epoch";
 /// Where agents reach the holder.
 const ADDRESS: &str = "scalws.io/address";
-/// Above this an epoch was not counted up to: it is a number that somebody wrote.
-const HIGHEST_EPOCH: u64 = 1 << 53;
-
 /// One Lease.
 #[derive(Clone)]
 pub struct Lease {
@@ -30,6 +27,8 @@ pub struct Lease {
     /// As it was last seen, with all that others put on it.
     last: Option<Value>,
     failing: bool,
+    /// What stands there instead of an epoch, and was said.
+    no_epoch: Option<String>,
 }
 
 impl std::fmt::Debug for Lease {
@@ -42,7 +41,7 @@ impl Lease {
     /// The Lease of this name.
     pub fn new(client: Client, namespace: &str, name: &str, timeout: Duration) -> Lease {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        Lease { client, namespace, name, timeout, last: None, failing: false }
+        Lease { client, namespace, name, timeout, last: None, failing: false, no_epoch: None }
     }
 
     /// Reads it, with a quorum.
@@ -54,6 +53,7 @@ impl Lease {
             Err(_) => return Err(Failed),
         };
         self.last = found.clone();
+        self.tell_of_no_epoch();
         found.map(|value| observed(&value).ok_or(Failed)).transpose()
     }
 
@@ -77,6 +77,16 @@ impl Lease {
             Err(Some(404 | 409)) => Err(WriteFailed::Conflict),
             Err(_) => Err(WriteFailed::Unknown),
         }
+    }
+
+    /// Says once, not at each look, that the annotation is no number.
+    fn tell_of_no_epoch(&mut self) {
+        let text = self.last.as_ref().and_then(|lease| lease["metadata"]["annotations"][EPOCH].as_str());
+        let text = text.filter(|text| text.parse::<u64>().is_err()).map(str::to_owned);
+        if text.is_some() && text != self.no_epoch {
+            tracing::error!(lease = ?self, epoch = text, "the annotation {EPOCH} of the Lease is no number; it counts as none");
+        }
+        self.no_epoch = text;
     }
 
     /// Sends a request; an error is the status of the answer, or nothing without one.
@@ -127,13 +137,7 @@ fn observed(lease: &Value) -> Option<Observed> {
     let (metadata, spec) = (lease.get("metadata")?, &lease["spec"]);
     let annotation = |name: &str| metadata["annotations"][name].as_str();
     let seconds = spec["leaseDurationSeconds"].as_u64().unwrap_or(0);
-    let epoch = annotation(EPOCH).and_then(|text| text.parse().ok()).filter(|epoch| *epoch <= HIGHEST_EPOCH);
-    if epoch.is_none() && annotation(EPOCH).is_some() {
-        tracing::error!(
-            epoch = annotation(EPOCH),
-            "the annotation {EPOCH} of the Lease is no epoch; it counts as none"
-        );
-    }
+    let epoch = annotation(EPOCH).and_then(|text| text.parse().ok());
     Some(Observed {
         uid: metadata["uid"].as_str()?.to_owned(),
         version: metadata["resourceVersion"].as_str()?.to_owned(),
@@ -205,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_somebody_mangled_is_read_as_one_that_says_little() {
-        let annotations = json!({ EPOCH: "18446744073709551615", ADDRESS: 7 });
+        let annotations = json!({ EPOCH: "18446744073709551616", ADDRESS: 7 });
         let lease = json!({
             "metadata": { "uid": "u", "resourceVersion": "1", "annotations": annotations },
             "spec": { "renewTime": "yesterday", "leaseDurationSeconds": -4, "leaseTransitions": 99_999_999_999_u64 },

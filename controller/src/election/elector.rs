@@ -8,6 +8,7 @@
 //! is shorter than the lease.
 
 use journal::mutants::{self, Mutant};
+use push::limits;
 
 use super::lease::{Observed, Record};
 use super::settings::Settings;
@@ -16,6 +17,12 @@ use super::settings::Settings;
 const MOST_LEASES: u64 = 10;
 /// The longest time between two looks at a Lease of somebody else, in milliseconds: a release is seen that soon.
 const LOOK_MS: u64 = 500;
+
+/// An epoch on the Lease that is further than this above every one that we know was written by hand, and is not counted up to: agents
+/// go along with at most half of it ([`limits::EPOCH_JUMP`]), which a leader may be ahead of us by.
+const EPOCH_JUMP: u64 = 2 * limits::EPOCH_JUMP;
+/// Who knows of no epoch counts up to one as high as this: an election each millisecond for 30 years.
+const FIRST_EPOCH: u64 = 1 << 40;
 
 /// When something happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -320,7 +327,7 @@ impl Elector {
 
     fn observe(&mut self, now: Moment, asked_ms: u64, lease: Option<Observed>, effects: &mut Vec<Effect>) {
         if let Some(lease) = &lease {
-            self.highest = self.highest.max(lease.record.epoch);
+            self.count_up_to(lease.record.epoch);
         }
         self.overtaken = false;
         let record = lease.as_ref().map(|lease| lease.record.clone());
@@ -341,6 +348,17 @@ impl Elector {
         if let Some(term) = self.term.take_if(|term| record.as_ref() != Some(&term.record)) {
             // Who was in office until it was deleted is the one who knows the highest epoch.
             self.deleted_in_office = record.is_none() && self.leads() && now.ms < term.until_ms;
+        }
+    }
+
+    /// Takes note of an epoch on the Lease, unless nobody can have come to it by counting.
+    fn count_up_to(&mut self, epoch: u64) {
+        let most = match self.highest.max(self.reported) {
+            0 => FIRST_EPOCH,
+            known => known.saturating_add(EPOCH_JUMP),
+        };
+        if epoch <= most {
+            self.highest = self.highest.max(epoch);
         }
     }
 
