@@ -1,5 +1,6 @@
 //! What people type, and the process around the driver.
 
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,14 +34,14 @@ struct Arguments {
     #[arg(long, conflicts_with = "controller", required_unless_present = "controller")]
     supervised: bool,
     /// A replica of the controller: an IP address, or a DNS name that stands for all its addresses. May be repeated.
-    #[arg(long, value_name = "HOST", requires_all = ["enroll_port", "push_port", "trust", "join_token"])]
+    #[arg(long, value_name = "HOST", requires_all = ["trust", "join_token"])]
     controller: Vec<String>,
     /// The port that every replica takes enrolments on.
-    #[arg(long, value_name = "PORT", requires = "controller", value_parser = clap::value_parser!(u16).range(1..))]
-    enroll_port: Option<u16>,
+    #[arg(long, value_name = "PORT", default_value_t = 9443, value_parser = clap::value_parser!(u16).range(1..))]
+    enroll_port: u16,
     /// The port that every replica pushes on.
-    #[arg(long, value_name = "PORT", requires = "controller", value_parser = clap::value_parser!(u16).range(1..))]
-    push_port: Option<u16>,
+    #[arg(long, value_name = "PORT", default_value_t = 9444, value_parser = clap::value_parser!(u16).range(1..))]
+    push_port: u16,
     /// The certificates of the controllers' authority, PEM (its ca.crt). Read anew at each enrolment.
     #[arg(long, value_name = "FILE", requires = "controller")]
     trust: Option<PathBuf>,
@@ -85,7 +86,9 @@ Examples:
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("SCALWS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Colours are for people who look, unless they do not want any (<https://no-color.org>).
+    let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(coloured).with_writer(io::stderr);
     match arguments.log {
         Log::Text => log.init(),
         Log::Json => log.json().init(),
@@ -105,7 +108,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         hardening::die_with_parent().context("cannot ask to end with the parent process")?;
     }
     let folder = &arguments.volume;
-    if !volume::is_in_memory(folder).with_context(|| format!("cannot look at the volume {}", folder.display()))? {
+    let look = || format!("the volume {} cannot be used; it has to be a folder on tmpfs", folder.display());
+    if !volume::is_in_memory(folder).with_context(look)? {
         bail!("the volume {} is not memory-backed (tmpfs or ramfs), and it holds private keys", folder.display());
     }
     let scalwsd = match &arguments.scalwsd {
@@ -121,11 +125,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     // The reader of stdin has a thread of its own that cannot be woken.
     runtime.shutdown_background();
     match end {
-        Some(End::WipeVolume) => {
+        Some(End::ForgetEpoch) => {
             tracing::error!(
-                "the controller does not believe the epoch on this volume: starting again with an empty one"
+                "the controller does not believe the epoch on this volume: starting again with what the volume holds, of no epoch"
             );
-            volume::wipe(folder).context("cannot empty the volume")?;
+            volume::forget_epoch(folder).context("cannot write the volume anew")?;
             Ok(ExitCode::FAILURE)
         }
         Some(End::Restart(why)) => bail!("{why}"),
@@ -199,8 +203,8 @@ impl Arguments {
     fn replicas(&self) -> Option<replicas::Options> {
         Some(replicas::Options {
             hosts: Some(self.controller.clone()).filter(|hosts| !hosts.is_empty())?,
-            enroll_port: self.enroll_port?,
-            push_port: self.push_port?,
+            enroll_port: self.enroll_port,
+            push_port: self.push_port,
             trust: self.trust.clone()?,
             token: self.join_token.clone()?,
         })

@@ -36,8 +36,8 @@ const OUTBOX: usize = 1_024;
 /// Why the driver ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// The controller does not believe the epoch of this volume: it must be emptied.
-    WipeVolume,
+    /// The controller does not believe the epoch of this volume: it has to be forgotten.
+    ForgetEpoch,
     /// Only a new start can go on.
     Restart(String),
 }
@@ -246,7 +246,7 @@ impl Driver {
         let Some(stream) = self.stream.take() else { return Vec::new() };
         self.status.connected.set(0);
         if close == Some(Close::EpochRejected) {
-            self.end = Some(End::WipeVolume);
+            self.end = Some(End::ForgetEpoch);
         }
         // A link that is gone learns it another way.
         let _gone = stream.ended.send(Ended { served: stream.served, answered: stream.answered, close });

@@ -298,6 +298,9 @@ impl<B: Bootstrap> Seeker<B> {
         self.candidates.ended(now, dice, end.served, &end.answer());
         let wait_ms = self.candidates.due().saturating_sub(now);
         match &end.close {
+            Some(Close::NotLeader { leader_address, .. }) => {
+                tracing::warn!(wait_ms, leader = leader_address, "closed the stream: this controller does not lead");
+            }
             Some(close) => tracing::warn!(wait_ms, "closed the stream: {close:?}"),
             None => tracing::warn!(wait_ms, "lost the stream"),
         }

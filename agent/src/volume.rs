@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use journal::mutants::{self, Mutant};
-use journal::{CONFIG_FILE, Compacted, Compaction, Digest, JournalFile, KEYS_FOLDER, MEMBERS_FILE};
+use journal::{Anew, CONFIG_FILE, Compacted, Compaction, Digest, JournalFile, KEYS_FOLDER, MEMBERS_FILE};
 use zeroize::Zeroizing;
 
 use crate::core::{Effect, File, VolumeImage};
@@ -112,23 +112,17 @@ impl Volume {
     }
 }
 
-/// Empties a volume, so that the next start finds nothing.
+/// Writes the configuration journal anew as of no epoch, so that the next start takes what any controller gives and until then goes on
+/// with what is there. Member sets and keys belong to no epoch.
 ///
 /// # Errors
-/// When a file cannot be removed.
-pub fn wipe(folder: &Path) -> io::Result<()> {
-    for path in [CONFIG_FILE, MEMBERS_FILE].map(|name| folder.join(name)) {
-        for path in [JournalFile::beside(&path), path] {
-            match fs::remove_file(path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-        }
-    }
-    match fs::remove_dir_all(folder.join(KEYS_FOLDER)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
-    }
+/// When the journal cannot be read or written, or is damaged. It stays as it was.
+pub fn forget_epoch(folder: &Path) -> io::Result<()> {
+    let path = folder.join(CONFIG_FILE);
+    let text = read_or_empty(&path)?;
+    let mut anew = Vec::new();
+    Anew::without_epoch(&text, &format!("{:032x}-forgot", rand::random::<u128>()))?.write_to(&mut anew)?;
+    JournalFile::open(&path)?.replace(&anew)
 }
 
 /// Whether a folder lives in memory only.

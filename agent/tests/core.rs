@@ -3,6 +3,7 @@
 mod world;
 
 use agent::core::{CallError, Effect, Input, MemberChange, Report, ScalwsdState, refusals};
+use agent::volume;
 use bytes::Bytes;
 use journal::admin::NotLive;
 use journal::members::MemberSet;
@@ -600,6 +601,33 @@ fn while_the_journal_is_written_anew_members_go_on_and_nothing_that_comes_is_los
     world.restart_agent();
     assert_eq!(world.core.facts().highest_epoch, 5);
     world.assert_in_step();
+}
+
+#[test]
+fn a_volume_whose_epoch_is_not_believed_is_served_on_and_takes_what_any_controller_gives() {
+    for torn in ["", "{\"half\": \"of a li"] {
+        let mut world = World::new();
+        let mut wanted = Wanted::new();
+        let secret = world.secret("key");
+        resource(&mut wanted, "kept", "1", &[secret]);
+        world.put_set(1, "a/b:80/tcp", &["10.0.0.1:80"]);
+        world.push(&wanted, (3_000_000_000_001, 4));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.jsonl");
+        std::fs::write(&file, [&*world.volume.config, torn.as_bytes()].concat()).unwrap();
+        volume::forget_epoch(dir.path()).unwrap();
+        world.volume.config = std::fs::read(&file).unwrap();
+        world.restart_agent();
+        let facts = world.core.facts();
+        assert_eq!((facts.highest_epoch, facts.applied), (0, Some((Version::new(0, 0), root_of(&wanted)))));
+        assert_eq!(facts.scalwsd, ScalwsdState::Ready, "what scalwsd runs is still what is accepted");
+        assert_eq!((world.scalwsd.sets.len(), world.volume.keys.len()), (1, 1), "members and keys stay");
+        world.assert_in_step();
+        resource(&mut wanted, "new", "2", &[]);
+        world.push(&wanted, (1, 1));
+        assert_eq!(world.core.facts().applied, Some((Version::new(1, 1), root_of(&wanted))));
+        world.assert_in_step();
+    }
 }
 
 #[test]

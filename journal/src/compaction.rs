@@ -20,7 +20,24 @@ impl Anew<'_> {
     /// # Errors
     /// When `text` is not a journal up to a settled offset, whole and undamaged: then it would say less than it did.
     pub fn of<'a>(text: &'a [u8], id: &str) -> io::Result<Anew<'a>> {
-        let outline = Outline::of(text);
+        Anew::from_outline(text, Outline::of(text), id)
+    }
+
+    /// As [`Anew::of`], but of no epoch: none was seen, and the version is 0.0, which no controller gives and which is below all others.
+    /// For a volume whose epoch no controller believes. What was not settled is left out.
+    ///
+    /// # Errors
+    /// When `text` is damaged before the end of what it settled.
+    pub fn without_epoch<'a>(text: &'a [u8], id: &str) -> io::Result<Anew<'a>> {
+        let settled = usize::try_from(Outline::of(text).settled).ok().and_then(|len| text.get(..len));
+        let text = settled.ok_or(io::ErrorKind::InvalidData)?;
+        let mut outline = Outline::of(text);
+        outline.highest_epoch = 0;
+        outline.head.iter_mut().for_each(|head| head.version = (0, 0));
+        Anew::from_outline(text, outline, id)
+    }
+
+    fn from_outline<'a>(text: &'a [u8], outline: Outline, id: &str) -> io::Result<Anew<'a>> {
         if outline.settled != text.len() as u64 {
             let why =
                 outline.corrupt.map_or_else(|| "it does not end settled".to_owned(), |corrupt| corrupt.to_string());

@@ -251,7 +251,7 @@ pub enum Close {
     },
     /// A newer session of the same identity serves.
     Superseded,
-    /// The controller does not believe the epoch on this volume: start again with an empty volume.
+    /// The controller does not believe the epoch on this volume: start again with what is there, of no epoch.
     EpochRejected,
     /// The controller does not work with this agent.
     Unsupported {
