@@ -245,8 +245,14 @@ async fn a_world_that_vanishes_is_held_until_it_is_confirmed() -> Result<()> {
     assert!(stderr(&held).contains("scalwsctl confirm --state"), "{}", stderr(&held));
     assert_eq!(get(http, "assets.example.com", "/").await?.echo("service"), "shop/assets");
 
-    let state = shop.state().display().to_string();
-    let confirmed = scalwsctl(["confirm", "--state", &state])?;
+    // By its socket, as with a controller that no `up` started.
+    let socket = up.file().controller_socket.display().to_string();
+    let status = scalwsctl(["status", "--socket", &socket])?;
+    ensure!(status.status.success(), "{}", stderr(&status));
+    let nobody = scalwsctl(["status", "--socket", &format!("{socket}.not")])?;
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(stderr(&nobody).contains("controller.sock.not does not answer"), "{}", stderr(&nobody));
+    let confirmed = scalwsctl(["confirm", "--socket", &socket])?;
     ensure!(confirmed.status.success(), "{}", stderr(&confirmed));
     up.wait()?;
     assert_eq!(get(http, "assets.example.com", "/").await?.status, StatusCode::NOT_FOUND);

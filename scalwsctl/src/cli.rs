@@ -34,7 +34,7 @@ pub enum Command {
     Wait(WaitArguments),
     /// Show every fleet, agent and object: what is live, what is not, and why.
     #[command(
-        after_help = "Examples:\n  scalwsctl status --state STATEDIR\n  scalwsctl status --state STATEDIR -o json | jq '.objects[] | select(.events != [])'\n\nExit codes: 0 shown, 1 there is no live `scalwsctl up` on STATEDIR."
+        after_help = "Examples:\n  scalwsctl status --state STATEDIR\n  scalwsctl status --state STATEDIR -o json | jq '.objects[] | select(.events != [])'\n  scalwsctl status --socket /run/scalws/controller.sock\n\nExit codes: 0 shown, 1 no controller answers."
     )]
     Status(StatusArguments),
     /// Read DIR and say what would be refused or served only in part, without starting anything.
@@ -44,9 +44,9 @@ pub enum Command {
     Lint(LintArguments),
     /// Publish a world that is held because it shrank by too much at once.
     #[command(
-        after_help = "Example:\n  scalwsctl confirm --state STATEDIR\n\nExit codes: 0 published (or nothing was held), 1 there is no live `scalwsctl up` on STATEDIR."
+        after_help = "Examples:\n  scalwsctl confirm --state STATEDIR\n  scalwsctl confirm --socket /run/scalws/controller.sock\n\nExit codes: 0 published (or nothing was held), 1 no controller answers."
     )]
-    Confirm(StateArguments),
+    Confirm(ControllerArguments),
     /// Make the authority that several controllers share: DIR/ca.crt and DIR/ca.key.
     #[command(
         after_help = "Every controller replica reads both files (--authority DIR); agents get ca.crt only (--trust). The key is never overwritten and nobody else may read it.\n\nExample:\n  scalwsctl authority /etc/scalws/authority\n\nExit codes: 0 made, 1 there is one already, or DIR cannot be written."
@@ -113,9 +113,9 @@ pub struct WaitArguments {
 /// `scalwsctl status`.
 #[derive(Debug, Args)]
 pub struct StatusArguments {
-    /// The state directory of the running `up`.
-    #[arg(long, value_name = "STATEDIR", default_value = ".scalws")]
-    pub state: PathBuf,
+    /// Which controller is asked.
+    #[command(flatten)]
+    pub at: ControllerArguments,
     /// A table for people, or the whole document as JSON.
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
@@ -135,12 +135,15 @@ pub struct LintArguments {
     pub output: Format,
 }
 
-/// Commands that only need the state directory.
+/// Which controller is asked.
 #[derive(Debug, Args)]
-pub struct StateArguments {
+pub struct ControllerArguments {
     /// The state directory of the running `up`.
     #[arg(long, value_name = "STATEDIR", default_value = ".scalws")]
     pub state: PathBuf,
+    /// The socket of a controller that no `up` started (its --socket), instead of --state.
+    #[arg(long, value_name = "PATH", conflicts_with = "state")]
+    pub socket: Option<PathBuf>,
 }
 
 /// `scalwsctl authority`.

@@ -1,5 +1,6 @@
 //! The controller's local API as seen from outside: HTTP/1.1 over the unix socket that `up.json` names.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,6 +26,14 @@ pub enum ClientError {
         state: String,
         /// What was found there.
         why: String,
+    },
+    /// Nobody listens on a socket.
+    #[error("the controller's socket {socket} does not answer ({why})")]
+    NoController {
+        /// The socket.
+        socket: String,
+        /// Why.
+        why: io::Error,
     },
     /// Connected, but the answer did not come.
     #[error("the controller did not answer: {0}")]
@@ -102,10 +111,23 @@ pub fn find(state: &Path) -> Result<UpFile, ClientError> {
 ///
 /// When nobody listens, or the connection breaks before the answer is complete.
 pub async fn call(state: &Path, up: &UpFile, method: Method, path: &str, body: Vec<u8>) -> Result<Answer, ClientError> {
-    let stream = UnixStream::connect(&up.controller_socket).await.map_err(|error| ClientError::NotUp {
-        state: state.display().to_string(),
-        why: format!("the controller's socket {} does not answer ({error})", up.controller_socket.display()),
-    })?;
+    ask(&up.controller_socket, method, path, body).await.map_err(|error| match error {
+        ClientError::NoController { .. } => {
+            ClientError::NotUp { state: state.display().to_string(), why: error.to_string() }
+        }
+        error => error,
+    })
+}
+
+/// Sends one request to the controller that listens on a socket.
+///
+/// # Errors
+///
+/// When nobody listens, or the connection breaks before the answer is complete.
+pub async fn ask(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> Result<Answer, ClientError> {
+    let stream = UnixStream::connect(socket)
+        .await
+        .map_err(|why| ClientError::NoController { socket: socket.display().to_string(), why })?;
     let broken = |error: &dyn std::fmt::Display| ClientError::Broken(error.to_string());
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken(&e))?;

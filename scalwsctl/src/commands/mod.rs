@@ -26,9 +26,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let code = match arguments.command {
         Command::Up(arguments) => crate::up::run(&arguments),
         Command::Wait(arguments) => on_runtime(wait::run(&arguments.state, arguments.timeout)),
-        Command::Status(arguments) => on_runtime(status::run(&arguments.state, arguments.output)),
+        Command::Status(arguments) => {
+            on_runtime(status::run(&arguments.at.state, arguments.at.socket.as_deref(), arguments.output))
+        }
         Command::Lint(arguments) => lint::run(&arguments.manifests, arguments.echo, arguments.output),
-        Command::Confirm(arguments) => on_runtime(confirm::run(&arguments.state)),
+        Command::Confirm(arguments) => on_runtime(confirm::run(&arguments.state, arguments.socket.as_deref())),
         Command::Authority(arguments) => authority::run(&arguments),
         Command::JoinToken(arguments) => join_token::run(&arguments),
         Command::Version => {

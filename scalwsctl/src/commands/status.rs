@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use super::verdict::Document;
 use super::{DONE, FAILED, table};
 use crate::cli::Format;
-use crate::client::{self, ClientError};
+use crate::client::{self, Answer, ClientError};
 use crate::output::{Paint, answer, clean, say};
 
 /// How long the controller may take. Also the time in which one that is just being restarted is waited for.
@@ -17,8 +17,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Runs the command and gives its exit code.
-pub async fn run(state: &Path, format: Format) -> u8 {
-    let fetched = match tokio::time::timeout(LIMIT, fetch(state)).await {
+pub async fn run(state: &Path, socket: Option<&Path>, format: Format) -> u8 {
+    let fetched = match tokio::time::timeout(LIMIT, fetch(state, socket)).await {
         Ok(fetched) => fetched,
         Err(_) => Err(ClientError::Broken(format!("nothing within {} s", LIMIT.as_secs()))),
     };
@@ -42,20 +42,27 @@ pub async fn run(state: &Path, format: Format) -> u8 {
     DONE
 }
 
-async fn fetch(state: &Path) -> Result<Vec<u8>, ClientError> {
+async fn fetch(state: &Path, socket: Option<&Path>) -> Result<Vec<u8>, ClientError> {
+    if let Some(socket) = socket {
+        return document(client::ask(socket, Method::GET, "/v1/status", Vec::new()).await?);
+    }
     loop {
         let up = client::find(state)?;
         match client::call(state, &up, Method::GET, "/v1/status", Vec::new()).await {
-            Ok(reply) if reply.status == StatusCode::OK => return Ok(reply.body.to_vec()),
-            Ok(reply) => {
-                let text = String::from_utf8_lossy(&reply.body).into_owned();
-                return Err(ClientError::Broken(format!("{}: {text}", reply.status)));
-            }
+            Ok(reply) => return document(reply),
             // Killed and not yet restarted: the supervisor is alive, so it comes back.
             Err(_) if supervisor_lives(up.pid) => tokio::time::sleep(RETRY).await,
             Err(error) => return Err(error),
         }
     }
+}
+
+fn document(reply: Answer) -> Result<Vec<u8>, ClientError> {
+    if reply.status == StatusCode::OK {
+        return Ok(reply.body.to_vec());
+    }
+    let text = String::from_utf8_lossy(&reply.body).into_owned();
+    Err(ClientError::Broken(format!("{}: {text}", reply.status)))
 }
 
 fn supervisor_lives(pid: u32) -> bool {
@@ -74,7 +81,7 @@ mod tests {
     #[tokio::test]
     async fn a_directory_that_a_dead_up_left_behind_is_no_live_one() {
         let state = tempfile::tempdir().unwrap();
-        assert_eq!(run(state.path(), Format::Json).await, FAILED);
+        assert_eq!(run(state.path(), None, Format::Json).await, FAILED);
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let file = UpFile {
@@ -87,6 +94,6 @@ mod tests {
             https: 2,
         };
         file.write(state.path()).unwrap();
-        assert_eq!(run(state.path(), Format::Text).await, FAILED);
+        assert_eq!(run(state.path(), None, Format::Text).await, FAILED);
     }
 }
