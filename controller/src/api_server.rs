@@ -48,8 +48,11 @@ impl ApiServer {
         if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
             return Config::incluster().context("the pod's service account");
         }
-        Config::from_kubeconfig(&options)
-            .await
-            .context("no API server: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account")
+        let config = Config::from_kubeconfig(&options).await;
+        match &self.context {
+            Some(context) => config.with_context(|| format!("--context {context}, of KUBECONFIG or ~/.kube/config")),
+            None => config
+                .context("no API server: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account"),
+        }
     }
 }

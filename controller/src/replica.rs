@@ -51,11 +51,19 @@ fn advertised(replica: &ReplicaArgs) -> anyhow::Result<String> {
 async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
-    let authority = authority_folder::read(folder)?;
+    let authority = authority_folder::read(folder).with_context(|| {
+        format!("--authority {0}: no authority can be read; `scalwsctl authority {0}` makes one", folder.display())
+    })?;
     let key = JoinKey::of(&authority);
     let authority = Arc::new(ArcSwap::from_pointee(authority));
     let settings = replica.election(identity(), advertised(replica)?);
-    settings.check()?;
+    settings.check().with_context(|| {
+        let ReplicaArgs { lease_duration, renew_deadline, retry_period, .. } = replica;
+        format!(
+            "--lease-duration {lease_duration:?}, --renew-deadline {renew_deadline:?} and --retry-period {retry_period:?} do \
+             not fit together"
+        )
+    })?;
     let (lease_duration, heartbeat_ms) = (Duration::from_millis(settings.lease_ms), settings.lease_ms / 3);
 
     // No epoch before the Lease gives one.

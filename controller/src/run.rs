@@ -1,12 +1,12 @@
 //! Starts the process: its log, then the way it was told to run.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, LogFormat};
+use crate::args::{Args, LogFormat, SourceKind};
 use crate::{process, replica, supervised};
 
 /// Runs the controller until a signal, the end of its supervisor, or a fault.
@@ -25,9 +25,14 @@ pub fn run(args: &Args) -> ExitCode {
 /// error, several a second while there is no API server; whoever sends a request says it once.
 const LOGGED: &str = "info,kube_client::client::builder=off";
 
+/// Colours are for people who look, unless they do not want any (<https://no-color.org>).
+fn is_coloured() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("SCALWS_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_coloured()).with_writer(io::stderr);
     // Fails only when a caller has set up logging already, which is then used.
     let _ = match format {
         LogFormat::Text => builder.try_init(),
@@ -37,12 +42,18 @@ fn log(format: LogFormat) {
 
 fn start(args: &Args) -> anyhow::Result<()> {
     process::no_core_dumps().context("core dumps cannot be forbidden")?;
+    if args.http == args.https {
+        bail!("--http and --https are both {}; a proxy needs a port for each", args.http);
+    }
+    if let (SourceKind::Cluster, Some(folder)) = (args.source, &args.manifests) {
+        bail!("--manifests {} is not read with --source cluster; give one of them", folder.display());
+    }
     match (args.supervised, &args.replica.authority) {
         (true, _) => supervised::run(args),
         (false, Some(authority)) => replica::run(args, authority),
         (false, None) => bail!(
-            "nobody proves agents: start it with `scalwsctl up`, which is the supervisor, or as one of several replicas with \
-             --authority"
+            "nothing proves who an agent is: give --authority DIR (`scalwsctl authority DIR` makes one), or let `scalwsctl up` \
+             start the controller for a folder of manifests"
         ),
     }
 }

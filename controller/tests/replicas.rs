@@ -189,7 +189,7 @@ async fn settings_that_cannot_work_end_the_process_with_the_reason() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let text = says(&["--renew-deadline", "15s"]);
-    assert!(text.contains("renew deadline has to be shorter"), "{text}");
+    assert!(text.contains("--renew-deadline has to be shorter"), "{text}");
     let text = says(&["--lease", "no-namespace"]);
     assert!(text.contains("--lease") && text.contains("namespace"), "{text}");
     let mut command = scene.command("unreachable");

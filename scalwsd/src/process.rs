@@ -1,6 +1,6 @@
 //! What this process asks of the operating system: no core dumps, many descriptors, an end together with its parent.
 
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
 
@@ -54,7 +54,9 @@ pub async fn stdin_ended() {
 pub fn log(json: bool) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SCALWS_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Colours are for people who look, unless they do not want any (<https://no-color.org>).
+    let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(coloured).with_writer(io::stderr);
     if json {
         builder.json().init();
     } else {

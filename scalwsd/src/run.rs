@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use keeper::server::Keeper;
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
@@ -27,6 +27,9 @@ const STRAGGLE: Duration = Duration::from_secs(3);
 /// When it cannot start.
 pub async fn run(options: &Run, arguments: &[String]) -> anyhow::Result<()> {
     let socket = options.volume.join("keeper.sock");
+    if !options.volume.is_dir() {
+        bail!("the volume {} is no folder; make it on tmpfs, for its owner only", options.volume.display());
+    }
     let listener = admin::bind(&socket).with_context(|| socket.display().to_string())?;
     let keeper = Keeper::new();
     let keeping = tokio::spawn(async move { keeper.serve(listener).await });

@@ -19,13 +19,13 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// The Lease holds whole seconds.
-    #[error("the lease duration has to be whole seconds, at least 1 and at most 3600")]
+    #[error("--lease-duration has to be whole seconds, at least 1s and at most 3600s")]
     Duration,
     /// A leader would still act when another may have taken over.
-    #[error("the renew deadline has to be shorter than the lease duration; client-go's default is two thirds of it")]
+    #[error("--renew-deadline has to be shorter than --lease-duration; client-go's default is two thirds of it")]
     Deadline,
     /// One lost request would end the lead.
-    #[error("the retry period has to be at most half of the renew deadline, and more than 0")]
+    #[error("--retry-period has to be at most half of --renew-deadline, and more than 0")]
     Retry,
 }
 

@@ -11,7 +11,7 @@ use super::{KINDS, Kind, KindWatchSettings};
 #[command(next_help_heading = "With --source cluster")]
 pub struct ClusterArgs {
     /// Read only this namespace; may be given several times [default: all]. Kinds without namespaces are read as a whole.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
     pub namespace: Vec<String>,
     /// Read only Secrets with these labels, such as `type=tls` [default: all].
     #[arg(long, value_name = "SELECTOR")]
@@ -25,6 +25,16 @@ pub struct ClusterArgs {
     /// Whether the kinds of the Gateway API are read.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub gateway_api: bool,
+}
+
+/// The name of a namespace: a label of DNS (RFC 1123).
+fn namespace(text: &str) -> Result<String, String> {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let edges = !text.starts_with('-') && !text.ends_with('-');
+    if (1..=63).contains(&text.len()) && edges && text.bytes().all(inner) {
+        return Ok(text.to_owned());
+    }
+    Err("it has to be the name of a namespace: at most 63 of a-z, 0-9 and -".to_owned())
 }
 
 impl ClusterArgs {
