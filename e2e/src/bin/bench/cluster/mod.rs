@@ -154,8 +154,8 @@ fn latency(options: &Options, ground: &Ground, world: &World, crowd: &Crowd) -> 
         "\n| change | plain watch p50 / p99 ms | acknowledged p50 / p99 ms | above the plain watch p50 / p99 ms |\n| --- | --- | --- | --- |"
     );
     let board = Arc::clone(crowd.board());
-    for what in [What::Endpoints, What::Path] {
-        let mut plain = ground.runtime.block_on(Plain::start(ground, options.replicas + 1, what))?;
+    for (what, number) in [What::Endpoints, What::Path].into_iter().zip(options.replicas + 1..) {
+        let mut plain = ground.runtime.block_on(Plain::start(ground, number, what))?;
         let (mut raw, mut acknowledged, mut above) = (Samples::default(), Samples::default(), Samples::default());
         for change in 1..=options.changes {
             let (number, serial) = (change * 7_919 % options.routes, change);
