@@ -43,7 +43,10 @@ pub async fn run(
         for effect in effects {
             match effect {
                 Effect::Become(new) => {
-                    tell(&new, elector.holder());
+                    // Who ends knows of no leader, and it means nothing.
+                    if !releasing {
+                        tell(&new, elector.holder());
+                    }
                     standing.send_replace(new);
                 }
                 Effect::Released => return,
