@@ -26,6 +26,9 @@ const BACK: Duration = Duration::from_secs(15);
 const LOOKED_FOR: Duration = Duration::from_secs(50);
 /// A token is read again from its file within this.
 const TOKEN_IS_READ: Duration = Duration::from_secs(60);
+/// So long the API server may go on taking a token whose Secret is gone: it keeps answers for 10 s, and sees the end of the Secret by a
+/// watch of its own, which may be waiting to begin anew after the API server's return.
+const TOKEN_ENDS: Duration = Duration::from_secs(120);
 /// No objects of a kind that had few are believed when two lists 10 s apart have shown them; the rest is for a slow machine.
 const SHOWN_TWICE: Duration = Duration::from_secs(25);
 /// How long the API server is away.
@@ -231,10 +234,14 @@ fn goes_on_with_another_token(scene: &Scene, replaced: Instant, first: &str) -> 
     scene.plane.kubectl(&["delete", "secret", "first", "--namespace", "scalws"])?;
     let token = format!("--token={first}");
     let nobody = ["--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443", "--insecure-skip-tls-verify", &token];
-    scene.until(SOON, "the first token is refused", || {
+    let mut last = String::new();
+    let refused = scene.until(TOKEN_ENDS, "the first token is refused", || {
         let asked = scene.plane.kubectl(&[&nobody[..], &["get", "ingresses", "--all-namespaces"]].concat());
-        Ok(asked.is_err_and(|error| format!("{error:#}").contains("Unauthorized")))
-    })?;
+        last = asked.unwrap_or_else(|error| format!("{error:#}"));
+        Ok(last.contains("Unauthorized"))
+    });
+    let time = refused.with_context(|| format!("the last answer was {last:?}"))?;
+    scene.say(&format!("the first token is refused after {:.1} s", time.as_secs_f64()));
     scene.cut();
     let after = scene.put("Service", "after")?;
     scene.until_known(SOON, &after, true)?;
