@@ -16,6 +16,7 @@ use super::lease::{Observed, Record};
 const EPOCH: &str = "scalws.io/epoch";
 /// Where agents reach the holder.
 const ADDRESS: &str = "scalws.io/address";
+
 /// One Lease.
 #[derive(Clone)]
 pub struct Lease {

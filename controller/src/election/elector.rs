@@ -433,7 +433,7 @@ impl Elector {
         let raise = anew || self.reported >= held.epoch;
         let epoch = if raise { crate::epoch::next(self.highest, self.reported) } else { Some(held.epoch) };
         let Some(epoch) = epoch else {
-            // Nobody can go above it, so nobody leads until the annotation is mended. Reading does not give such numbers.
+            // Nobody can go above it, so nobody leads until the annotation is mended. Counting does not come to such numbers.
             self.next_ms = now.ms.saturating_add(self.settings.lease_ms);
             return;
         };
