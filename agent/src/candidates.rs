@@ -19,8 +19,11 @@ const JITTER_MS: u64 = 100;
 const LONGEST_ANSWERED_MS: u64 = 2_000;
 /// The longest wait between two rounds otherwise.
 const LONGEST_MS: u64 = 10_000;
-/// A candidate that failed is not gone to by hint for so long, in milliseconds: who gave the hint has not noticed yet.
+/// A candidate that failed is not gone to by hint for so long, in milliseconds: who gave the hint has not noticed yet. One that was
+/// silent has no turn either while another one answers: waiting for it keeps from those that are about to lead.
 const RECENT_MS: u64 = 2_000;
+/// An agent turns from a leader that is not sure at most so often, in milliseconds: another one may still send it back.
+const TURN_MS: u64 = 1_000;
 /// The shortest wait after an answer without a way to go on, in milliseconds.
 const LEAST_RETRY_MS: u64 = 50;
 /// How long to wait after a newer session of this identity took over, in milliseconds.
@@ -48,8 +51,10 @@ pub struct Attempt {
 /// How an attempt, or the stream that came of it, ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It could not be reached, said nothing, or nothing that can be used.
+    /// It could not be reached, or said nothing that can be used.
     Failed,
+    /// It said nothing for as long as it may.
+    Silent,
     /// It had answered, and then the stream was lost.
     Lost,
     /// It does not lead.
@@ -72,10 +77,18 @@ pub enum Answer {
 struct Candidate {
     address: Addresses,
     failed_at: Option<u64>,
+    /// It failed by saying nothing.
+    silent: bool,
     /// In this round.
     tried: bool,
     /// It sent the agent elsewhere, and no other kind of answer came since.
     hinted: bool,
+}
+
+impl Candidate {
+    fn failed_lately(&self, now: u64) -> bool {
+        self.failed_at.is_some_and(|at| now.saturating_sub(at) < RECENT_MS)
+    }
 }
 
 /// See the module.
@@ -116,7 +129,13 @@ impl Candidates {
                 continue;
             }
             let known = old.iter().position(|known| known.address == address).map(|at| old.swap_remove(at));
-            self.list.push(known.unwrap_or(Candidate { address, failed_at: None, tried: false, hinted: false }));
+            self.list.push(known.unwrap_or(Candidate {
+                address,
+                failed_at: None,
+                silent: false,
+                tried: false,
+                hinted: false,
+            }));
         }
         let find =
             |wanted: Option<Addresses>| self.list.iter().position(|known| Some(&known.address) == wanted.as_ref());
@@ -186,14 +205,15 @@ impl Candidates {
         }
         let Some(candidate) = self.list.get_mut(self.current) else { return };
         candidate.tried = true;
-        let failed = matches!(answer, Answer::Failed | Answer::Lost);
+        let failed = matches!(answer, Answer::Failed | Answer::Silent | Answer::Lost);
         candidate.failed_at = failed.then_some(now);
-        self.answered |= *answer != Answer::Failed;
+        candidate.silent = *answer == Answer::Silent;
+        self.answered |= !matches!(answer, Answer::Failed | Answer::Silent);
         if !matches!(answer, Answer::NotLeader { .. }) {
             self.list.iter_mut().for_each(|candidate| candidate.hinted = false);
         }
         match answer {
-            Answer::Failed | Answer::Lost => self.go_on(now, dice, 0),
+            Answer::Failed | Answer::Silent | Answer::Lost => self.go_on(now, dice, 0),
             Answer::NotLeader { leader_address, retry_ms } => {
                 if let Some(leader) = leader_address.as_deref().and_then(|hint| self.leader(hint, now)) {
                     self.list[self.current].hinted = true;
@@ -220,15 +240,15 @@ impl Candidates {
         (self.answered, self.beside) = (true, Some(self.current));
         self.list[self.current].tried = true;
         // Nobody may be sure for a while: the agent does not run in circles meanwhile.
-        let wait = self.turned_at.map_or(0, |at| at.saturating_add(RECENT_MS).saturating_sub(now));
+        let wait = self.turned_at.map_or(0, |at| at.saturating_add(TURN_MS).saturating_sub(now));
         self.turned_at = Some(now.saturating_add(wait));
         self.go_on(now, dice, wait);
         true
     }
 
     /// A candidate could not be reached while another one's stream, which is not sure, stays.
-    pub fn ended_beside(&mut self, now: u64, dice: u64) {
-        self.settle(now, dice, false, &Answer::Failed);
+    pub fn ended_beside(&mut self, now: u64, dice: u64, answer: &Answer) {
+        self.settle(now, dice, false, answer);
     }
 
     /// The look around is over: this candidate's stream is what the next end is about.
@@ -262,12 +282,12 @@ impl Candidates {
     /// To the next one of this round, or to the next round.
     fn go_on(&mut self, now: u64, dice: u64, wait: u64) {
         let count = self.list.len();
-        let mut following =
-            (1..=count).map(|step| (self.current + step) % count).filter(|at| Some(*at) != self.beside).peekable();
-        let first = following.peek().copied().unwrap_or(self.current);
-        if let Some(next) = following.find(|at| !self.list[*at].tried) {
+        let following = || (1..=count).map(|step| (self.current + step) % count).filter(|at| Some(*at) != self.beside);
+        let is_shunned = |at: &usize| self.answered && self.list[*at].silent && self.list[*at].failed_lately(now);
+        if let Some(next) = following().find(|at| !self.list[*at].tried && !is_shunned(at)) {
             return self.plan(next, now, wait.max(dice % (JITTER_MS + 1)));
         }
+        let first = following().find(|at| !is_shunned(at)).or_else(|| following().next()).unwrap_or(self.current);
         let longest = if self.answered { LONGEST_ANSWERED_MS } else { LONGEST_MS };
         let pause = wait_ms(self.rounds, longest, dice);
         self.begin_round();
@@ -284,9 +304,8 @@ impl Candidates {
         let named =
             || self.list.iter().position(|known| host_of(&known.address.push) == host || known.address.host == host);
         let leader = exact.or_else(named).filter(|at| *at != self.current)?;
-        let Candidate { failed_at, hinted, .. } = &self.list[leader];
-        let recent = failed_at.is_some_and(|at| now.saturating_sub(at) < RECENT_MS);
-        (!hinted && !recent).then_some(leader)
+        let candidate = &self.list[leader];
+        (!candidate.hinted && !candidate.failed_lately(now)).then_some(leader)
     }
 }
 

@@ -54,6 +54,7 @@ impl Ended {
                 Answer::NotLeader { leader_address: leader_address.clone(), retry_ms: *retry_ms }
             }
             Some(Close::Superseded) => Answer::Superseded,
+            Some(Close::Silent) => Answer::Silent,
             None if self.answered => Answer::Lost,
             _ => Answer::Failed,
         }
@@ -145,6 +146,11 @@ impl LinkError {
     fn is_final(&self) -> bool {
         matches!(self, LinkError::Bootstrap(e) if e.is_final())
     }
+
+    /// What it means for the choice of the next controller.
+    fn answer(&self) -> Answer {
+        if matches!(self, LinkError::TooSlow { .. }) { Answer::Silent } else { Answer::Failed }
+    }
 }
 
 /// What came of a stream that was handed over.
@@ -219,21 +225,21 @@ impl<B: Bootstrap> Seeker<B> {
             return Ok(None);
         };
         match self.open(&attempt).await? {
-            Some(link) => Ok(Some((link, attempt.answer_ms))),
-            None => {
+            Ok(link) => Ok(Some((link, attempt.answer_ms))),
+            Err(answer) => {
                 let (now, dice) = (self.now_ms(), self.rng.random());
-                self.candidates.ended(now, dice, false, &Answer::Failed);
+                self.candidates.ended(now, dice, false, &answer);
                 Ok(None)
             }
         }
     }
 
-    /// Opens a stream, and counts when that fails.
-    async fn open(&mut self, attempt: &Attempt) -> Result<Option<Link>, BootstrapError> {
+    /// Opens a stream; counts when that fails, and says how.
+    async fn open(&mut self, attempt: &Attempt) -> Result<Result<Link, Answer>, BootstrapError> {
         match self.enrolment.open(attempt).await {
             Ok(link) => {
                 self.failures = 0;
-                Ok(Some(link))
+                Ok(Ok(link))
             }
             Err(LinkError::Bootstrap(e)) if e.is_final() => Err(e),
             Err(e) => {
@@ -242,7 +248,7 @@ impl<B: Bootstrap> Seeker<B> {
                     self.enrolment.identity = None;
                 }
                 tracing::warn!(controller = attempt.address.push, "no stream: {e}");
-                Ok(None)
+                Ok(Err(e.answer()))
             }
         }
     }
@@ -285,11 +291,13 @@ impl<B: Bootstrap> Seeker<B> {
         loop {
             self.sleep_until_due().await;
             let Some(attempt) = self.candidates.next(self.now_ms()) else { return std::future::pending().await };
-            if let Some(link) = self.open(&attempt).await? {
-                return Ok((link, attempt.answer_ms));
+            match self.open(&attempt).await? {
+                Ok(link) => return Ok((link, attempt.answer_ms)),
+                Err(answer) => {
+                    let (now, dice) = (self.now_ms(), self.rng.random());
+                    self.candidates.ended_beside(now, dice, &answer);
+                }
             }
-            let (now, dice) = (self.now_ms(), self.rng.random());
-            self.candidates.ended_beside(now, dice);
         }
     }
 

@@ -65,6 +65,32 @@ fn a_hint_to_whoever_just_failed_is_not_followed_until_it_may_be_there_again() {
     }
 }
 
+/// When an agent whose leader ended its stream like this comes to it again, while the others say that they do not lead.
+fn back_after(answer: &Answer) -> u64 {
+    let mut candidates = three();
+    go(&mut candidates, 0);
+    candidates.ended(0, 0, true, answer);
+    let mut now = 0;
+    for n in 0..40u64 {
+        let (next, at) = go(&mut candidates, now);
+        if next == "10.0.0.0" {
+            return at;
+        }
+        now = at;
+        candidates.ended(now, n, false, &not_leader("10.0.0.0:1", 100));
+    }
+    panic!("it never had a turn again after {answer:?}");
+}
+
+#[test]
+fn whoever_fell_silent_is_left_out_of_the_rounds_for_a_while_and_whoever_can_be_asked_is_not() {
+    assert!(back_after(&Answer::Silent) >= RECENT_MS, "an attempt at whoever is silent");
+    // It may have been replaced, and be the one that leads next: asking costs nothing.
+    for answer in [Answer::Lost, Answer::Failed] {
+        assert!(back_after(&answer) < RECENT_MS, "{answer:?}: it is shunned");
+    }
+}
+
 #[test]
 fn hints_in_a_circle_end_in_a_wait_and_at_another_candidate() {
     let mut candidates = three();
@@ -148,21 +174,23 @@ fn whoever_asks_for_it_is_come_back_to_but_not_for_ever() {
 
 #[test]
 fn beside_a_stream_that_is_not_sure_only_the_others_are_tried_again_and_again() {
-    let mut candidates = three();
-    assert_eq!(go(&mut candidates, 0).0, "10.0.0.0");
-    assert!(candidates.turn_from_current(0, 0));
-    let mut now = 0;
-    for n in 0..40 {
-        let (next, at) = go(&mut candidates, now);
-        assert_eq!(next, if n % 2 == 0 { "10.0.0.1" } else { "10.0.0.2" });
-        assert!(at - now <= LONGEST_ANSWERED_MS);
-        now = at + 100;
-        candidates.ended_beside(now, n);
+    for (answer, then) in [(Answer::Failed, "10.0.0.1"), (Answer::Silent, "10.0.0.0")] {
+        let mut candidates = three();
+        assert_eq!(go(&mut candidates, 0).0, "10.0.0.0");
+        assert!(candidates.turn_from_current(0, 0));
+        let mut now = 0;
+        for n in 0..40 {
+            let (next, at) = go(&mut candidates, now);
+            assert_eq!(next, if n % 2 == 0 { "10.0.0.1" } else { "10.0.0.2" }, "{answer:?}");
+            assert!(at - now <= LONGEST_ANSWERED_MS);
+            now = at + 100;
+            candidates.ended_beside(now, n, &answer);
+        }
+        // It is sure again, and lost later: then the others come first, unless they were silent just now.
+        candidates.stay_with(&address(0));
+        candidates.ended(now, 0, true, &Answer::Lost);
+        assert_eq!(go(&mut candidates, now).0, then, "{answer:?}");
     }
-    // It is sure again, and lost later: then the others come first.
-    candidates.stay_with(&address(0));
-    candidates.ended(now, 0, true, &Answer::Lost);
-    assert_eq!(go(&mut candidates, now).0, "10.0.0.1");
 }
 
 #[test]
@@ -175,7 +203,7 @@ fn looking_elsewhere_again_and_again_is_paced() {
     let (next, at) = go(&mut candidates, at);
     assert_eq!(next, "10.0.0.0", "back by hint");
     assert!(candidates.turn_from_current(at, 0));
-    assert!(go(&mut candidates, at).1 >= RECENT_MS);
+    assert!(go(&mut candidates, at).1 >= TURN_MS);
 }
 
 #[test]
@@ -212,7 +240,8 @@ fn hosts_are_read_from_every_form_of_an_address() {
 fn answers() -> impl Strategy<Value = (Answer, bool)> {
     let hint = prop::option::of(0..7usize);
     prop_oneof![
-        4 => Just((Answer::Failed, false)),
+        3 => Just((Answer::Failed, false)),
+        2 => Just((Answer::Silent, false)),
         2 => Just((Answer::Lost, false)),
         6 => (hint, 0..5_000u64).prop_map(|(to, retry_ms)| {
             (not_leader(&to.map(|n| address(n).push).unwrap_or_default(), retry_ms), false)

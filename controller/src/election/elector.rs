@@ -17,6 +17,8 @@ use super::settings::Settings;
 const MOST_LEASES: u64 = 10;
 /// The longest time between two looks at a Lease of somebody else, in milliseconds: a release is seen that soon.
 const LOOK_MS: u64 = 500;
+/// So many looks within a lease duration at least: a renewal that is seen late is waited for that much longer.
+const LOOKS: u64 = 12;
 
 /// An epoch on the Lease that is further than this above every one that we know was written by hand, and is not counted up to: agents
 /// go along with at most half of it ([`limits::EPOCH_JUMP`]), which a leader may be ahead of us by.
@@ -402,7 +404,7 @@ impl Elector {
     }
 
     fn look_ms(&self) -> u64 {
-        self.settings.retry_ms.min(LOOK_MS)
+        self.settings.retry_ms.min(LOOK_MS).min(self.settings.lease_ms / LOOKS)
     }
 
     /// What is due.
