@@ -1,12 +1,14 @@
 //! What people type, and the process around the driver.
 
 use std::io::{self, IsTerminal as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
@@ -37,10 +39,10 @@ struct Arguments {
     #[arg(long, value_name = "HOST", requires_all = ["trust", "join_token"])]
     controller: Vec<String>,
     /// The port that every replica takes enrolments on.
-    #[arg(long, value_name = "PORT", default_value_t = 9443, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = 9443, requires = "controller", value_parser = clap::value_parser!(u16).range(1..))]
     enroll_port: u16,
     /// The port that every replica pushes on.
-    #[arg(long, value_name = "PORT", default_value_t = 9444, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = 9444, requires = "controller", value_parser = clap::value_parser!(u16).range(1..))]
     push_port: u16,
     /// The certificates of the controllers' authority, PEM (its ca.crt). Read anew at each enrolment.
     #[arg(long, value_name = "FILE", requires = "controller")]
@@ -60,6 +62,9 @@ struct Arguments {
     /// Serve /healthz, /readyz and /metrics on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     status_socket: Option<PathBuf>,
+    /// Serve the same on this address, for probes and Prometheus. Nobody is asked who they are.
+    #[arg(long, value_name = "IP:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// The scalwsd executable, to find out what it died on [default: the one beside this executable].
     #[arg(long, value_name = "FILE")]
     scalwsd: Option<PathBuf>,
@@ -144,6 +149,12 @@ async fn serve(arguments: &Arguments, options: &Options) -> anyhow::Result<Optio
     if let Some(socket) = &arguments.status_socket {
         status::serve(socket, figures.clone())
             .with_context(|| format!("cannot serve the status on {}", socket.display()))?;
+    }
+    if let Some(address) = arguments.metrics_listen {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| format!("--metrics-listen {address}: cannot listen there"))?;
+        tracing::info!(address = %listener.local_addr()?, "serving health and metrics");
+        status::serve_on(listener, figures.clone());
     }
     let driver = Driver::start(options, figures)
         .with_context(|| format!("cannot open the volume {}", options.volume.display()))?;

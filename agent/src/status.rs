@@ -1,10 +1,12 @@
-//! What an agent says about itself: `/healthz`, `/readyz` and `/metrics` on a unix socket.
+//! What an agent says about itself: `/healthz`, `/readyz` and `/metrics`, on a unix socket or on TCP.
 
 use std::convert::Infallible;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -13,13 +15,21 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use tokio::net::UnixListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+
+/// Connections at a time; more wait.
+const CONNECTIONS: usize = 64;
+/// How long a request's head may take.
+const HEAD: Duration = Duration::from_secs(10);
 
 /// Figures and readiness. Cheap to update.
 #[derive(Debug)]
@@ -118,28 +128,84 @@ impl Status {
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub fn serve(path: &Path, status: Arc<Status>) -> std::io::Result<tokio::task::JoinHandle<()>> {
+pub fn serve(path: &Path, status: Arc<Status>) -> io::Result<JoinHandle<()>> {
     match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(tokio::spawn(async move {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else { return };
-            let status = status.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let (code, kind, text) = status.answer(request.uri().path());
-                    let mut response = Response::new(Full::new(Bytes::from(text)));
-                    *response.status_mut() = code;
-                    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
-                    async move { Ok::<_, Infallible>(response) }
-                });
-                // A peer that breaks off is its own business.
-                let _ended = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-            });
+            tokio::spawn(connection(stream, status.clone(), place));
         }
     }))
+}
+
+/// Serves the status to whoever connects here: probes and Prometheus.
+pub fn serve_on(listener: TcpListener, status: Arc<Status>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(connection(stream, status.clone(), place))),
+                Err(error) => {
+                    tracing::warn!(%error, "a probe could not be accepted");
+                    // Out of descriptors, most likely: give others a moment to end.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    })
+}
+
+async fn connection<S>(stream: S, status: Arc<Status>, _place: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (code, kind, text) = status.answer(request.uri().path());
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = code;
+        response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    // A peer that breaks off is its own business.
+    let _ended = builder.serve_connection(TokioIo::new(stream), service).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    #[tokio::test]
+    async fn over_tcp_it_says_whether_it_is_ready() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let status = Arc::new(Status::default());
+        let serving = serve_on(listener, Arc::clone(&status));
+        let ask = async |path: &str| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let head = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        assert!(ask("/readyz").await.starts_with("HTTP/1.1 503 "));
+        status.set_ready(true);
+        assert!(ask("/readyz").await.starts_with("HTTP/1.1 200 "));
+        let metrics = ask("/metrics").await;
+        assert!(metrics.starts_with("HTTP/1.1 200 ") && metrics.contains("scalws_agent_connected 0"), "{metrics}");
+        assert!(ask("/debug").await.starts_with("HTTP/1.1 404 "));
+        serving.abort();
+    }
 }

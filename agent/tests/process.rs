@@ -71,6 +71,11 @@ fn it_refuses_a_volume_that_is_not_in_memory_and_a_start_without_a_supervisor() 
     let output = agent().arg("--volume").arg(dir.path()).args(["--admin", "a.sock"]).output().unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("--supervised"));
+    // Nothing that is said is passed over.
+    let output =
+        agent().args(["--supervised", "--push-port", "1", "--volume", "/", "--admin", "a.sock"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("--controller"), "{said}");
 }
 
 /// With a join token of this authority at a controller that serves, and one that is dead.

@@ -1,6 +1,6 @@
 //! The command line of `scalws-controller`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -31,6 +31,9 @@ pub struct Args {
     /// The unix socket of the local API.
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
+    /// Serve /healthz, /readyz and /metrics on this address too, for probes and Prometheus. Nobody is asked who they are.
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
     /// The port that proxies serve HTTP on.
     #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     pub http: u16,

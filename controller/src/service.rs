@@ -32,6 +32,7 @@ pub(crate) struct Service {
     worker_end: oneshot::Receiver<std::io::Result<()>>,
     memory: Memory,
     socket: UnixListener,
+    probes: Option<TcpListener>,
     args: Args,
 }
 
@@ -55,7 +56,16 @@ impl Service {
             let _ = worker_ended.send(worker.run());
         })?;
         let socket = admin::bind(&args.socket).with_context(|| format!("the socket {}", args.socket.display()))?;
-        Ok(Service { hub, names, worker: handle, worker_end, memory, socket, args: args.clone() })
+        let probes = match args.metrics_listen {
+            Some(address) => {
+                let bound = TcpListener::bind(address).await;
+                let bound = bound.with_context(|| format!("--metrics-listen {address}: cannot listen there"))?;
+                tracing::info!(address = %bound.local_addr()?, "serving health and metrics");
+                Some(bound)
+            }
+            None => None,
+        };
+        Ok(Service { hub, names, worker: handle, worker_end, memory, socket, probes, args: args.clone() })
     }
 
     /// Serves on these listeners (enrolment, push) until `ended` gives the reason to stop, or a part ends, which is a fault.
@@ -70,12 +80,21 @@ impl Service {
         lead: Lead,
         ended: impl Future<Output = anyhow::Result<&'static str>>,
     ) -> anyhow::Result<()> {
-        let Service { hub, names, worker, worker_end, memory, socket, args } = self;
+        let Service { hub, names, worker, worker_end, memory, socket, probes, args } = self;
         let (enrol_tls, push_tls) = certificates::slots(&authority.load())?;
         let api = admin::Api {
             hub: Arc::clone(&hub),
             worker,
             confirm_with: format!("scalwsctl confirm --state {}", args.state.display()),
+        };
+        let probed = {
+            let api = api.clone();
+            async move {
+                match probes {
+                    Some(listener) => admin::serve_probes(listener, api).await,
+                    None => std::future::pending().await,
+                }
+            }
         };
         let stop = CancellationToken::new();
         let enrolment = enrol::serve(
@@ -106,6 +125,7 @@ impl Service {
             end = enrolment => Err(end.err().map_or_else(|| anyhow!("enrolment ended"), anyhow::Error::from)),
             end = push => Err(end.err().map_or_else(|| anyhow!("the push ended"), anyhow::Error::from)),
             () = admin::serve(socket, api) => Err(anyhow!("the local API ended")),
+            () = probed => Err(anyhow!("the listener for probes ended")),
             () = statuses => Err(anyhow!("the status writer ended")),
             error = certificates::renew(&authority, &enrol_tls, &push_tls) => Err(error),
         };

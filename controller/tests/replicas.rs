@@ -166,6 +166,41 @@ async fn one_leads_another_takes_over_in_a_higher_epoch_and_sigterm_gives_the_le
     assert_eq!(scene.epoch().await, epoch);
 }
 
+/// The answer of the listener for probes: status and body.
+async fn probe(scene: &Scene, address: &str, method: &str, path: &str) -> (u16, String) {
+    let request =
+        Request::builder().method(method).uri(format!("http://{address}{path}")).body(Full::default()).unwrap();
+    let answer = scene.client.request(request).await.unwrap();
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tcp_there_are_health_and_metrics_and_nothing_else() {
+    let scene = Scene::start().await;
+    let log = scene.folder.path().join("only.log");
+    let mut command = scene.command("only");
+    command.args(TIMES).args(["--metrics-listen", "127.0.0.1:0"]).stderr(fs::File::create(&log).unwrap());
+    let only = Replica { child: command.spawn().unwrap(), socket: scene.folder.path().join("only/c.sock"), log };
+    until("it leads", &[&only], || only.leads()).await;
+    let said = only.said();
+    let serving = said.lines().find(|line| line.contains("serving health and metrics")).expect(&said);
+    let serving: Value = serde_json::from_str(serving).unwrap();
+    let address = serving["fields"]["address"].as_str().unwrap();
+
+    assert_eq!(probe(&scene, address, "GET", "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(probe(&scene, address, "GET", "/readyz").await.0, 200);
+    let (status, metrics) = probe(&scene, address, "GET", "/metrics").await;
+    assert!(status == 200 && metrics.contains("scalws_controller_leader 1"), "{status} {metrics}");
+    for path in ["/v1/status", "/debug/world", "/debug/config", "/debug/agents", "/", "/metrics/"] {
+        assert_eq!(probe(&scene, address, "GET", path).await.0, 404, "{path} is open to everybody");
+    }
+    for (method, path) in [("POST", "/v1/confirm"), ("POST", "/v1/wait"), ("POST", "/metrics")] {
+        assert_eq!(probe(&scene, address, method, path).await.0, 404, "{method} {path} is open to everybody");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_without_the_api_server_stops_by_itself_and_goes_on_when_it_is_back() {
     let mut scene = Scene::start().await;

@@ -1,4 +1,5 @@
-//! The local API on a unix socket: wait, confirm, status, health, metrics, and read-only views.
+//! The local API on a unix socket: wait, confirm, status, health, metrics, and read-only views. Health and metrics also on TCP, for
+//! those who probe and scrape.
 
 mod wait;
 
@@ -18,7 +19,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
 use crate::hub::Hub;
@@ -61,22 +63,43 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves for ever.
+/// What a listener lets its peers ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// All there is: the socket is its owner's.
+    Everything,
+    /// Health and metrics: nobody is asked who they are.
+    Probes,
+}
+
+/// Serves everything, for ever.
 pub async fn serve(listener: UnixListener, api: Api) {
+    accept_all(async || listener.accept().await.map(|(stream, _)| stream), Reach::Everything, api).await;
+}
+
+/// Serves health and metrics, for ever.
+pub async fn serve_probes(listener: TcpListener, api: Api) {
+    accept_all(async || listener.accept().await.map(|(stream, _)| stream), Reach::Probes, api).await;
+}
+
+async fn accept_all<S>(accept: impl AsyncFn() -> io::Result<S>, reach: Reach, api: Api)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let api = Arc::new(api);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
+        match accept().await {
+            Ok(stream) => {
                 let api = Arc::clone(&api);
                 tokio::spawn(async move {
-                    connection(stream, api).await;
+                    connection(stream, reach, api).await;
                     drop(place);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection to the local API could not be accepted");
+                tracing::warn!(%error, ?reach, "a connection could not be accepted");
                 // Out of descriptors, most likely: give others a moment to end.
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -84,15 +107,22 @@ pub async fn serve(listener: UnixListener, api: Api) {
     }
 }
 
-async fn connection(stream: UnixStream, api: Arc<Api>) {
-    let service = service_fn(move |request| {
+async fn connection<S: AsyncRead + AsyncWrite + Unpin>(stream: S, reach: Reach, api: Arc<Api>) {
+    let service = service_fn(move |request: Request<Incoming>| {
         let api = Arc::clone(&api);
-        async move { Ok::<_, Infallible>(api.answer(request).await) }
+        async move {
+            Ok::<_, Infallible>(match reach {
+                Reach::Everything => api.answer(request).await,
+                Reach::Probes => api.probe(request.method(), request.uri().path()).unwrap_or_else(|| {
+                    plain(StatusCode::NOT_FOUND, "GET /healthz, /readyz and /metrics are what there is\n")
+                }),
+            })
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection to the local API ended");
+        tracing::debug!(%error, "a connection ended");
     }
 }
 
@@ -124,17 +154,28 @@ fn stopping(_: Stopped) -> Answer {
 }
 
 impl Api {
+    /// What anybody may ask.
+    fn probe(&self, method: &Method, path: &str) -> Option<Answer> {
+        match path {
+            _ if method != Method::GET => None,
+            "/healthz" => Some(plain(StatusCode::OK, "ok\n")),
+            "/readyz" => Some(self.ready()),
+            "/metrics" => {
+                let text_of = self.hub.read(|report| self.hub.metrics().text(report));
+                Some(text(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text_of))
+            }
+            _ => None,
+        }
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
+        if let Some(answer) = self.probe(&head.method, head.uri.path()) {
+            return answer;
+        }
         let get = head.method == Method::GET;
         let post = head.method == Method::POST;
         match head.uri.path() {
-            "/healthz" if get => plain(StatusCode::OK, "ok\n"),
-            "/readyz" if get => self.ready(),
-            "/metrics" if get => {
-                let text_of = self.hub.read(|report| self.hub.metrics().text(report));
-                text(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text_of)
-            }
             "/v1/status" if get => {
                 let hub = Arc::clone(&self.hub);
                 match tokio::task::spawn_blocking(move || json(StatusCode::OK, &Stream(&hub))).await {
