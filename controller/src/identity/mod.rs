@@ -1,5 +1,6 @@
-//! Who the controller is, and how it learns who an agent is: from the supervisor, over pipes.
+//! Who the controller is, which fleets are declared, and how it learns who an agent is: from the supervisor, over pipes.
 
+pub mod declared;
 pub mod descriptor;
 mod lines;
 
