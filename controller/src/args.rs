@@ -78,7 +78,8 @@ pub struct ReplicaArgs {
     /// enrol with join tokens that it signs (`scalwsctl join-token`).
     #[arg(long, value_name = "DIR")]
     pub authority: Option<PathBuf>,
-    /// The fleet that agents join, and that serves classes without parameters.
+    /// The fleet that serves classes without parameters. It is there without a ProxyFleet too, with the ports of --http and
+    /// --https.
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "scalws/default")]
     pub fleet: Named,
     /// The address to listen on for agents.
@@ -169,6 +170,7 @@ impl Args {
             let fleet = FleetName::new(&self.replica.fleet.namespace, &self.replica.fleet.name);
             let ports = FleetSettings { http_port: self.http, https_port: self.https };
             settings.fleets = [(fleet.clone(), ports)].into();
+            settings.fleets_are_fixed = false;
             settings.default_fleet = fleet;
             settings.builtin_classes = false;
         }

@@ -195,6 +195,9 @@ impl Metrics {
             self.findings.get_or_create(&ReasonLabels { reason }).set(signed(count));
         }
         self.held.set(i64::from(report.held().is_some()));
+        self.generation.clear();
+        self.epoch.clear();
+        self.agents.clear();
         for (name, fleet) in report.fleets() {
             let fleet_name = name.to_string();
             let labels = FleetLabels { fleet: fleet_name.clone() };

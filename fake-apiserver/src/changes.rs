@@ -52,9 +52,10 @@ pub struct Change {
 
 const NETWORKING: &str = "networking.k8s.io";
 const GATEWAY: &str = "gateway.networking.k8s.io";
+const SCALWS: &str = "scalws.io";
 
 /// Every kind that a controller follows.
-pub static SAMPLES: [Sample; 16] = [
+pub static SAMPLES: [Sample; 17] = [
     sample(NETWORKING, "v1", "Ingress", "ingresses", true, |number| {
         let backend = json!({ "service": { "name": "web", "port": { "number": 80 } } });
         let paths = json!([{ "path": "/", "pathType": "Prefix", "backend": backend }]);
@@ -99,6 +100,14 @@ pub static SAMPLES: [Sample; 16] = [
         let listener = json!({ "name": "web", "port": port(number), "protocol": "HTTP" });
         json!({ "spec": { "gatewayClassName": "scalws", "listeners": [listener] } })
     }),
+    sample(
+        SCALWS,
+        "v1alpha1",
+        "ProxyFleet",
+        "proxyfleets",
+        true,
+        |number| json!({ "spec": { "workload": { "kind": "DaemonSet", "name": format!("edge-{number}") } } }),
+    ),
     sample(GATEWAY, "v1", "HTTPRoute", "httproutes", true, route),
     sample(GATEWAY, "v1", "GRPCRoute", "grpcroutes", true, route),
     sample(GATEWAY, "v1alpha2", "TLSRoute", "tlsroutes", true, route),
@@ -176,7 +185,7 @@ impl Sample {
 
     /// Whether a server has it only with a definition.
     pub fn is_custom(&self) -> bool {
-        self.group == GATEWAY
+        self.group == GATEWAY || self.group == SCALWS
     }
 
     /// The kind as this server has it with a definition.

@@ -1197,3 +1197,30 @@ fn a_set_that_no_message_holds_is_reported_and_holds_up_nothing() {
     let reported = |event: &&Event| matches!(event, Event::MembersRefused { set, .. } if set == "huge");
     assert_eq!(talk.events.iter().filter(reported).count(), 1);
 }
+
+#[test]
+fn the_end_of_a_fleet_is_told_to_its_agents_and_takes_nothing_from_them() {
+    let mut talk = Talk::new(put("a", "{}"));
+    talk.hear(Up::Hello(hello()));
+    talk.say();
+    talk.fleet.end();
+    let said = talk.say();
+    assert!(matches!(said[..], [Down::RetryAfter(_)]), "a typed answer, and nothing removed: {said:?}");
+    assert_eq!(talk.session.closed(), Some(&Close::Farewell(push::server_session::FLEET_ENDED)));
+    // Whoever comes while it ends is told the same, after it said who it is.
+    let mut late = Talk::with(talk.fleet);
+    assert!(late.say().is_empty());
+    late.hear(Up::Hello(hello()));
+    let said = late.say();
+    assert!(matches!(said[..], [Down::RetryAfter(_)]), "{said:?}");
+}
+
+#[test]
+fn a_fleet_that_follows_another_goes_on_from_its_generation() {
+    let mut fleet = Fleet::new(5).after_generation(7);
+    assert_eq!(fleet.publish(put("a", "{}")).version, Version::new(5, 8));
+    assert_eq!(fleet.generation_of(&Key::new("fragment", "a")), Some(8));
+    fleet.raise_epoch(6);
+    assert_eq!(fleet.version(), Version::new(6, 1));
+    assert_eq!(fleet.generation_of(&Key::new("fragment", "a")), Some(1));
+}

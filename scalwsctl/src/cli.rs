@@ -57,6 +57,11 @@ pub enum Command {
         after_help = "A token can be used until its time is over, as often as an agent starts or renews its certificate (at half of 24 hours). Whoever has it gets a certificate of that pod: hand it over as a secret. The agent reads its file anew each time, so replace it before it ends.\n\nExamples:\n  scalwsctl join-token --authority /etc/scalws/authority --pod replica-0 > replica-0.token\n  scalwsctl join-token --authority DIR --pod edge-1 --uid 7d1f0c52 --fleet scalws/edge --valid 30d\n\nExit codes: 0 printed, 1 the authority cannot be read, or a name cannot be one."
     )]
     JoinToken(JoinTokenArguments),
+    /// Print the definition of ProxyFleet (CustomResourceDefinition) as YAML, as this version reads it.
+    #[command(
+        after_help = "Examples:\n  scalwsctl crds | kubectl apply --server-side --filename -\n\nExit codes: 0 printed, 1 it cannot be written."
+    )]
+    Crds,
     /// Print the version.
     Version,
 }

@@ -29,8 +29,8 @@ pub(crate) fn listeners(settings: &FleetSettings) -> Vec<Resource> {
 }
 
 /// The names of a host's resources, on both listeners.
-pub(crate) fn host_ids(key: &HostKey, settings: &FleetSettings) -> [ResourceId; 2] {
-    [settings.http_port, settings.https_port].map(|port| {
+pub(crate) fn host_ids(key: &HostKey, listeners: &FleetSettings) -> [ResourceId; 2] {
+    [listeners.http_port, listeners.https_port].map(|port| {
         let name = HostName { listener: ListenerName::tcp(port), domain: key.domain.clone() };
         ResourceId { kind: Kind::Host, name: name.to_name() }
     })
@@ -38,7 +38,7 @@ pub(crate) fn host_ids(key: &HostKey, settings: &FleetSettings) -> [ResourceId; 
 
 /// A host on both listeners; nothing when its owner claims only the wildcard above it. Over TLS it is reached in any
 /// case: without a certificate of its own with the default one, as clients of ingress-nginx know it.
-pub(crate) fn host(key: &HostKey, state: &HostState, settings: &FleetSettings) -> Vec<Resource> {
+pub(crate) fn host(key: &HostKey, state: &HostState) -> Vec<Resource> {
     let Some(first) = &state.first else { return Vec::new() };
     let mut origin = vec![output::reference(first)];
     origin.extend(state.tls.iter().filter_map(|tls| tls.source.as_ref()).map(output::reference));
@@ -46,7 +46,7 @@ pub(crate) fn host(key: &HostKey, state: &HostState, settings: &FleetSettings) -
     origin.dedup();
     let certificates = state.tls.as_ref().map(|tls| tls.certificates.clone()).unwrap_or_default();
     let terminate = HostTls::Terminate { certificates, fallback: UnknownName::Default, client_auth: None };
-    let ids = host_ids(key, settings);
+    let ids = host_ids(key, &state.listeners);
     let resources = ids.into_iter().zip([None, Some(terminate)]).map(|(id, tls)| {
         let body = HostBody { owner: state.namespace().to_owned(), tls };
         Envelope::with_body(id, origin.clone(), None, &Body::Host(body))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::claims::{HostClaims, HostKey};
 use crate::few::Set;
+use crate::fleet::FleetState;
 use crate::ledger::Ledger;
 use crate::needs::Needs;
 use crate::objects::{NamespacedName, Object, ObjectId};
@@ -15,8 +16,8 @@ use crate::stages::{IngressStages, Registration, Stages};
 use crate::table::Table;
 use crate::tls::TlsChoices;
 use crate::view::{Key, Unit, View};
-use crate::world::{Change, Settings, World};
-use crate::{backend, certificate, emit, gateway, host, output, parse, tls};
+use crate::world::{BUILTIN_CLASS, Change, FleetName, Settings, World};
+use crate::{backend, certificate, class, emit, fleet, gateway, host, output, parse, tls};
 
 /// Keeps a world and its translation, and tells what each change makes different.
 ///
@@ -54,7 +55,7 @@ impl Engine {
     /// Takes in changes, in their order, as one step.
     ///
     /// The cost of an object is that of what depends on it, however large the world is. An IngressClass costs what all
-    /// its Ingresses cost; other settings cost what the whole world costs.
+    /// its Ingresses cost, and so does a ProxyFleet; other settings cost what the whole world costs.
     pub fn apply(&mut self, changes: Vec<Change>) -> Delta {
         self.units_run = 0;
         let anew = !self.started
@@ -88,18 +89,11 @@ impl Engine {
     fn start_anew(&mut self) -> Delta {
         let old = self.started.then(|| self.translation());
         let world = std::mem::replace(&mut self.world, World::new(Settings::local(80, 443)));
-        let settings = world.settings().clone();
         *self = Engine { world, started: true, ..Engine::new(Settings::local(80, 443)) };
-        for (name, fleet) in &settings.fleets {
-            self.ledger.fleet(name);
-            for listener in emit::listeners(fleet) {
-                let id = listener.id.clone();
-                self.ledger.resource(name, &id, Some(listener));
-            }
-        }
         for object in self.world.gateway_objects() {
             self.ledger.draft(&object.id(), gateway::draft(object));
         }
+        self.queue.extend(self.world.fleet_names().into_iter().map(Unit::Fleet));
         self.queue.extend(self.world.ingress_keys().cloned().map(Unit::Parse));
         self.run();
         let whole = self.ledger.finish();
@@ -124,11 +118,17 @@ impl Engine {
         }
         for object in [old.as_ref(), new].into_iter().flatten() {
             let key = object.key().clone();
+            if let Some(fleet) = fleet::named_by(self.world.settings(), object) {
+                self.touch(&Key::Consent(fleet));
+            }
             match object.as_ref() {
+                Object::ProxyFleet(_) => self.touch(&Key::ProxyFleet(FleetName::of(&key))),
                 Object::Ingress(_) => self.touch(&Key::Ingress(key)),
                 Object::IngressClass(class) => {
                     self.touch(&Key::Class(class.metadata.name().into()));
                     self.touch(&Key::DefaultClass);
+                    // A class of the name of the one that exists by itself takes its place.
+                    self.touch(&Key::Consent(self.world.settings().default_fleet.clone()));
                 }
                 Object::Service(_) => self.touch(&Key::Service(key)),
                 Object::EndpointSlice(slice) => {
@@ -152,6 +152,10 @@ impl Engine {
             return;
         }
         match key {
+            Key::Fleet(fleet) => {
+                let readers = self.readers_of_fleet(fleet);
+                self.queue.extend(readers);
+            }
             Key::Host(host) => {
                 let claimants = self.stages.claims.host(host).into_iter().flat_map(HostClaims::all);
                 self.queue.extend(claimants.map(|claimant| Unit::Output(claimant.ingress.clone())));
@@ -167,13 +171,40 @@ impl Engine {
         }
     }
 
+    /// Who reads what a fleet is like: Ingresses whose class names it, with their hosts. A class that named it before and does
+    /// not now has woken its Ingresses itself.
+    fn readers_of_fleet(&self, name: &FleetName) -> Vec<Unit> {
+        let settings = self.world.settings();
+        let named = |class: &&Object| fleet::named_by(settings, class).as_ref() == Some(name);
+        let mut classes: Vec<Key> =
+            self.world.classes().filter(named).map(|class| Key::Class(class.key().name.clone())).collect();
+        classes.push(Key::DefaultClass);
+        if *name == settings.default_fleet {
+            classes.push(Key::Class(BUILTIN_CLASS.into()));
+        }
+        let mut readers = Vec::new();
+        for unit in classes.iter().filter_map(|class| self.dependents.get(class)).flat_map(Set::keys) {
+            let Unit::Parse(key) = unit else { continue };
+            let means = self.world.ingress(key).and_then(|ingress| class::fleet_meant(&self.world, ingress));
+            if means.as_ref() != Some(name) {
+                continue;
+            }
+            readers.push(unit.clone());
+            if let Some(parsed) = self.stages.parsed(key).filter(|parsed| parsed.fleet.as_ref() == Some(name)) {
+                readers.push(Unit::Output(key.clone()));
+                readers.extend(parsed.hosts().map(Unit::host));
+            }
+        }
+        readers
+    }
+
     /// Where the indexed reads of a unit are kept.
     fn reads(&mut self, unit: &Unit) -> &mut Box<[Key]> {
         let (key, number) = match unit {
             Unit::Parse(key) => (key, 0),
             Unit::Tls(key) => (key, 1),
             Unit::Output(key) => (key, 2),
-            Unit::Host(..) | Unit::Backend(_) | Unit::Certificate(_) => {
+            Unit::Fleet(_) | Unit::Host(..) | Unit::Backend(_) | Unit::Certificate(_) => {
                 return self.host_reads.or_default(unit);
             }
         };
@@ -219,6 +250,7 @@ impl Engine {
         while let Some(unit) = self.queue.pop_first() {
             self.units_run += 1;
             match &unit {
+                Unit::Fleet(name) => self.fleet(&unit, name),
                 Unit::Parse(key) => self.parse(&unit, key),
                 Unit::Backend(key) => self.backend(&unit, key),
                 Unit::Certificate(key) => self.certificate(&unit, key),
@@ -229,6 +261,35 @@ impl Engine {
             debug_assert!(self.queue.first().is_none_or(|next| *next > unit), "{unit:?} woke an earlier unit");
         }
         self.needs.settle(&self.stages, &mut self.ledger);
+    }
+
+    fn fleet(&mut self, unit: &Unit, name: &FleetName) {
+        let view = View::new(&self.world, &self.stages, unit);
+        let draft = fleet::draft(&view, name);
+        let new = fleet::state(self.world.settings(), name, view.proxy_fleet(name));
+        self.ledger.draft(&ObjectId::new("ProxyFleet", name.key().clone()), draft);
+        let old = match &new {
+            Some(new) => self.stages.fleets.insert(name.clone(), new.clone()),
+            None => self.stages.fleets.remove(name),
+        };
+        if old == new {
+            return;
+        }
+        let listeners = |state: &Option<FleetState>| state.as_ref().and_then(FleetState::settings).map(emit::listeners);
+        match listeners(&new) {
+            None => self.ledger.end_fleet(name),
+            Some(new) => {
+                self.ledger.fleet(name);
+                for listener in listeners(&old).into_iter().flatten() {
+                    self.ledger.resource(name, &listener.id, None);
+                }
+                for listener in new {
+                    let id = listener.id.clone();
+                    self.ledger.resource(name, &id, Some(listener));
+                }
+            }
+        }
+        self.touch(&Key::Fleet(name.clone()));
     }
 
     fn parse(&mut self, unit: &Unit, key: &NamespacedName) {
@@ -345,15 +406,12 @@ impl Engine {
         if old.as_deref() == new.as_ref() {
             return;
         }
-        let settings = self.world.settings().fleets.get(&key.fleet).cloned();
-        if let Some(settings) = &settings {
-            for id in emit::host_ids(key, settings) {
-                self.ledger.resource(&key.fleet, &id, None);
-            }
-            for resource in new.iter().flat_map(|state| emit::host(key, state, settings)) {
-                let id = resource.id.clone();
-                self.ledger.resource(&key.fleet, &id, Some(resource));
-            }
+        for id in old.iter().flat_map(|state| emit::host_ids(key, &state.listeners)) {
+            self.ledger.resource(&key.fleet, &id, None);
+        }
+        for resource in new.iter().flat_map(|state| emit::host(key, state)) {
+            let id = resource.id.clone();
+            self.ledger.resource(&key.fleet, &id, Some(resource));
         }
         let served = |state: Option<&host::HostState>| {
             let state = state.filter(|state| state.first.is_some());

@@ -5,10 +5,13 @@ use config::{CertificateName, Domain};
 use crate::claims::{Claimant, HostKey};
 use crate::objects::NamespacedName;
 use crate::view::View;
+use crate::world::FleetSettings;
 
 /// The state of a host that somebody claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostState {
+    /// The listeners that it is on.
+    pub(crate) listeners: FleetSettings,
     /// The claim that decides. Its namespace owns the host.
     pub(crate) owner: Claimant,
     /// The wildcard that the deciding claim is for, if it is not for this host itself.
@@ -40,6 +43,7 @@ impl HostState {
 /// share the host. Ingresses that are not served count: refusing one must never hand its host to somebody else.
 /// The catch-all covers nothing, it is only what is left.
 pub(crate) fn decide(view: &View<'_>, key: &HostKey) -> Option<HostState> {
+    let listeners = *view.fleet(&key.fleet)?;
     let claims = view.claims(key)?;
     let own = claims.first()?;
     let parent_key = key.parent();
@@ -68,5 +72,5 @@ pub(crate) fn decide(view: &View<'_>, key: &HostKey) -> Option<HostState> {
             Some(HostTlsChoice { inherited: parent_key.map(|key| key.domain), ..tls })
         }),
     };
-    Some(HostState { owner, covered_by, first, tls })
+    Some(HostState { listeners, owner, covered_by, first, tls })
 }

@@ -1,6 +1,6 @@
 //! The present translation, and what it was before the step under way: the source of deltas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ type Before<K, V> = BTreeMap<K, Option<V>>;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     fleets: BTreeMap<FleetName, FleetLedger>,
+    /// Fleets that were there before the step under way, and are none any more.
+    ended: BTreeSet<FleetName>,
     drafts: Table<ObjectId, Arc<Draft>>,
     backends: Table<BackendRef, Members>,
     drafts_before: Before<ObjectId, Arc<Draft>>,
@@ -76,6 +78,13 @@ impl Ledger {
         self.fleets.entry(fleet.clone()).or_default();
     }
 
+    /// Takes the room of a fleet away, with everything in it.
+    pub(crate) fn end_fleet(&mut self, fleet: &FleetName) {
+        if self.fleets.remove(fleet).is_some() {
+            self.ended.insert(fleet.clone());
+        }
+    }
+
     /// Puts or removes a resource.
     pub(crate) fn resource(&mut self, fleet: &FleetName, id: &ResourceId, value: Option<Resource>) {
         if let Some(fleet) = self.fleets.get_mut(fleet) {
@@ -118,9 +127,10 @@ impl Ledger {
 
     /// Ends the step: what is different now from what it was before. Costs what was written.
     pub(crate) fn finish(&mut self) -> Delta {
+        let ended = std::mem::take(&mut self.ended).into_iter().map(|name| (name, FleetDelta::ended()));
         let fleets = self.fleets.iter_mut().map(|(name, fleet)| (name.clone(), fleet.finish()));
         Delta {
-            fleets: fleets.filter(|(_, delta)| !delta.is_empty()).collect(),
+            fleets: fleets.filter(|(_, delta)| !delta.is_empty()).chain(ended).collect(),
             drafts: changed(&mut self.drafts_before, &self.drafts).into_iter().collect(),
             backends: changed(&mut self.backends_before, &self.backends).into_iter().collect(),
         }

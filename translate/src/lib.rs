@@ -15,6 +15,7 @@ mod class;
 mod emit;
 mod engine;
 pub mod few;
+mod fleet;
 mod gateway;
 mod host;
 mod ledger;

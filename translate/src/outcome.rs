@@ -89,6 +89,10 @@ pub(crate) const FINDINGS_MAX: usize = 100;
 pub mod reasons {
     /// There are more findings than are listed.
     pub const MORE: &str = "MoreFindings";
+    /// No class names the fleet, so it serves nothing.
+    pub const NO_CLASS: &str = "NoClass";
+    /// The command line says which ports the proxies listen on, not the ProxyFleet.
+    pub const LISTENERS_FIXED: &str = "ListenersFixed";
     /// Nothing of the object is served.
     pub const REJECTED: &str = "Rejected";
     /// A host belongs to another namespace.
@@ -189,6 +193,8 @@ pub struct Delta {
 /// What changed in one fleet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FleetDelta {
+    /// The fleet is none any more, and nothing else is said of it: whoever has its configuration is told no removals.
+    pub ended: bool,
     /// New or changed resources, sorted by id.
     pub puts: Vec<Resource>,
     /// Resources that are gone, sorted.
@@ -202,6 +208,11 @@ pub struct FleetDelta {
 }
 
 impl FleetDelta {
+    /// That a fleet is none any more.
+    pub(crate) fn ended() -> FleetDelta {
+        FleetDelta { ended: true, ..FleetDelta::default() }
+    }
+
     /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         *self == FleetDelta::default()
@@ -216,9 +227,13 @@ impl Delta {
 }
 
 impl Translation {
-    /// Takes in a delta. Fleets that become empty stay until the settings no longer name them.
+    /// Takes in a delta.
     pub fn apply(&mut self, delta: &Delta) {
         for (name, change) in &delta.fleets {
+            if change.ended {
+                self.fleets.remove(name);
+                continue;
+            }
             let fleet = self.fleets.entry(name.clone()).or_default();
             for resource in &change.puts {
                 fleet.resources.insert(resource.id.clone(), resource.clone());
@@ -234,7 +249,6 @@ impl Translation {
             }
             apply_map(&mut fleet.members, &change.sets);
         }
-        self.fleets.retain(|_, fleet| !fleet.resources.is_empty());
         apply_map(&mut self.drafts, &delta.drafts);
         apply_map(&mut self.backends, &delta.backends);
     }
@@ -242,9 +256,10 @@ impl Translation {
     /// What turns this translation into the other. Costs what both are large; the engine does it in the size of the change.
     pub fn difference(&self, other: &Translation) -> Delta {
         let empty = FleetConfig::default();
-        let mut fleets = BTreeMap::new();
-        for name in self.fleets.keys().chain(other.fleets.keys()) {
-            let (old, new) = (self.fleets.get(name).unwrap_or(&empty), other.fleets.get(name).unwrap_or(&empty));
+        let ended = self.fleets.keys().filter(|name| !other.fleets.contains_key(*name));
+        let mut fleets: BTreeMap<_, _> = ended.map(|name| (name.clone(), FleetDelta::ended())).collect();
+        for (name, new) in &other.fleets {
+            let old = self.fleets.get(name).unwrap_or(&empty);
             let mut delta = FleetDelta { sets: difference(&old.members, &new.members), ..FleetDelta::default() };
             for (id, resource) in difference(&old.resources, &new.resources) {
                 match resource {

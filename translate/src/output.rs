@@ -72,7 +72,7 @@ pub(crate) fn output(view: &View<'_>, key: &NamespacedName) -> Option<Output> {
         more: 0,
     };
     if let Some(fleet) = &parsed.fleet
-        && let Some(settings) = view.settings().fleets.get(fleet)
+        && let Some(settings) = view.fleet(fleet)
     {
         if let Some((annotation, why)) = &parsed.policy.refusal {
             let message = format!("not served because of the annotation {annotation}: {why}; its paths answer 503");

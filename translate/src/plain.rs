@@ -11,27 +11,20 @@ use crate::outcome::{Draft, Members, Translation};
 use crate::stages::{Registration, Stages};
 use crate::view::{Unit, View};
 use crate::world::{FleetName, World};
-use crate::{backend, certificate, emit, gateway, host, output, parse, tls};
+use crate::{backend, certificate, emit, fleet, gateway, host, output, parse, tls};
 
 /// Translates a world. This is what every configuration means; [`crate::Engine`] comes to the same, change by change.
 pub fn translate(world: &World) -> Translation {
     let mut stages = Stages::default();
+    let mut translation = Translation::default();
+    fleets(world, &mut stages, &mut translation);
     parse_all(world, &mut stages);
     claim_all(world, &mut stages);
-    let mut translation = Translation::default();
-    for (name, settings) in &world.settings().fleets {
-        let fleet = translation.fleets.entry(name.clone()).or_default();
-        fleet.resources.extend(emit::listeners(settings).into_iter().map(|r| (r.id.clone(), r)));
-    }
     let mut certificates: BTreeSet<(FleetName, CertificateName)> = BTreeSet::new();
     let mut pools: BTreeSet<(FleetName, PoolName)> = BTreeSet::new();
     for (key, state) in stages.hosts.sorted() {
-        let (Some(fleet), Some(settings)) =
-            (translation.fleets.get_mut(&key.fleet), world.settings().fleets.get(&key.fleet))
-        else {
-            continue;
-        };
-        let resources = emit::host(key, state, settings);
+        let Some(fleet) = translation.fleets.get_mut(&key.fleet) else { continue };
+        let resources = emit::host(key, state);
         if !resources.is_empty() {
             let used = state.tls.iter().flat_map(|tls| &tls.certificates);
             certificates.extend(used.map(|name| (key.fleet.clone(), name.clone())));
@@ -82,6 +75,21 @@ pub fn translate(world: &World) -> Translation {
 pub(crate) fn members(stages: &Stages, service: &NamespacedName, port: u16) -> Members {
     let known = stages.backends.get(service).and_then(|state| state.members.get(&port));
     known.cloned().unwrap_or_else(|| Members::from([]))
+}
+
+fn fleets(world: &World, stages: &mut Stages, translation: &mut Translation) {
+    for name in world.fleet_names() {
+        let unit = Unit::Fleet(name.clone());
+        let view = View::new(world, stages, &unit);
+        let draft = fleet::draft(&view, &name);
+        translation.drafts.extend(draft.map(|draft| (ObjectId::new("ProxyFleet", name.key().clone()), draft)));
+        let Some(state) = fleet::state(world.settings(), &name, view.proxy_fleet(&name)) else { continue };
+        if let Some(settings) = state.settings() {
+            let fleet = translation.fleets.entry(name.clone()).or_default();
+            fleet.resources.extend(emit::listeners(settings).into_iter().map(|r| (r.id.clone(), r)));
+        }
+        stages.fleets.insert(name, state);
+    }
 }
 
 fn parse_all(world: &World, stages: &mut Stages) {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::FleetName;
 use crate::backend::BackendState;
 use crate::certificate::CertificateState;
 use crate::claims::{Certificates, Claimant, Claims, Contender, HostKey, PathSlot};
+use crate::fleet::FleetState;
 use crate::host::HostState;
 use crate::objects::NamespacedName;
 use crate::output::Output;
@@ -17,6 +19,8 @@ use crate::view::Key;
 /// The results of all units.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stages {
+    /// Every fleet that is declared.
+    pub(crate) fleets: Table<FleetName, FleetState>,
     /// Everything of one Ingress stands in one place, so that a change of it looks for it once.
     pub(crate) ingresses: Table<NamespacedName, IngressStages>,
     pub(crate) backends: Table<NamespacedName, BackendState>,

@@ -8,18 +8,25 @@ use crate::backend::Shape;
 use crate::certificate::CertificateState;
 use crate::claims::{HostClaims, HostKey, PathSlot};
 use crate::class::{self, ClassChoice};
+use crate::fleet::{self, FleetState};
 use crate::host::HostState;
-use crate::objects::{EndpointSlice, Ingress, IngressClass, NamespacedName, Secret, Service};
+use crate::objects::{EndpointSlice, Ingress, IngressClass, NamespacedName, ProxyFleet, Secret, Service};
 use crate::parse::Parsed;
 use crate::stages::Stages;
 use crate::tls::TlsChoices;
-use crate::world::{Settings, World};
+use crate::world::{FleetName, FleetSettings, Settings, World};
 
 /// Something that a unit may read. Reading that it is absent counts as reading.
 ///
 /// The settings have no key: whoever changes them translates everything anew.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
+    /// The object.
+    ProxyFleet(FleetName),
+    /// Whether a class names a fleet.
+    Consent(FleetName),
+    /// What a fleet is like.
+    Fleet(FleetName),
     /// The object.
     Ingress(NamespacedName),
     /// The object.
@@ -51,6 +58,8 @@ pub(crate) enum Key {
 /// A unit of work. Units run in the order of the variants; each reads only what earlier ones made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Unit {
+    /// One fleet to what it is like, and the draft of its ProxyFleet.
+    Fleet(FleetName),
     /// One Ingress to what it asks for.
     Parse(NamespacedName),
     /// One Service with its slices to what it offers.
@@ -69,6 +78,7 @@ impl Key {
     /// The only unit that reads the key, where the key itself tells it.
     pub(crate) fn reader(&self) -> Option<Unit> {
         match self {
+            Key::ProxyFleet(name) | Key::Consent(name) => Some(Unit::Fleet(name.clone())),
             Key::Ingress(key) => Some(Unit::Parse(key.clone())),
             Key::Service(key) | Key::Slices(key) => Some(Unit::Backend(key.clone())),
             Key::Secret(key) => Some(Unit::Certificate(key.clone())),
@@ -79,7 +89,8 @@ impl Key {
     }
 
     /// Whether this reader of the key must be looked up. All others are known: from the key itself, because they are
-    /// later units of one Ingress, or because whoever reads the state of a host or path has a claim to it.
+    /// later units of one Ingress, because whoever reads the state of a host or path has a claim to it, or because whoever
+    /// reads what a fleet is like reads a class that names it.
     pub(crate) fn is_indexed_for(&self, reader: &Unit) -> bool {
         match self {
             Key::Class(_) | Key::DefaultClass | Key::Backend(_) | Key::Certificate(_) => true,
@@ -117,9 +128,14 @@ impl Unit {
     pub(crate) fn refs(&self, world: &World, stages: &Stages) -> Vec<Key> {
         let mut keys = Vec::new();
         match self {
+            Unit::Fleet(name) => {
+                keys.push(Key::ProxyFleet(name.clone()));
+                keys.push(Key::Consent(name.clone()));
+            }
             Unit::Parse(key) => {
                 keys.push(Key::Ingress(key.clone()));
                 if let Some(ingress) = world.ingress(key) {
+                    keys.extend(class::fleet_meant(world, ingress).map(Key::Fleet));
                     keys.push(match class::choice(ingress) {
                         ClassChoice::Named(name) => Key::Class(name.into()),
                         ClassChoice::Default => Key::DefaultClass,
@@ -138,6 +154,7 @@ impl Unit {
                 }
             }
             Unit::Host(_, key) => {
+                keys.push(Key::Fleet(key.fleet.clone()));
                 keys.push(Key::Claims(key.clone()));
                 keys.extend(key.parent().map(Key::Host));
             }
@@ -145,6 +162,7 @@ impl Unit {
                 keys.push(Key::Parsed(key.clone()));
                 keys.push(Key::Tls(key.clone()));
                 if let Some(parsed) = stages.parsed(key) {
+                    keys.extend(parsed.fleet.clone().map(Key::Fleet));
                     keys.extend(parsed.hosts().map(Key::Host));
                     keys.extend(parsed.slots().map(|(slot, _)| Key::Path(slot)));
                     keys.extend(parsed.services().map(Key::Backend));
@@ -180,6 +198,26 @@ impl<'a> View<'a> {
 
     pub(crate) fn settings(&self) -> &'a Settings {
         self.world.settings()
+    }
+
+    pub(crate) fn proxy_fleet(&self, name: &FleetName) -> Option<&'a ProxyFleet> {
+        self.reads(|| Key::ProxyFleet(name.clone()));
+        self.world.proxy_fleet(name)
+    }
+
+    pub(crate) fn is_named_by_a_class(&self, name: &FleetName) -> bool {
+        self.reads(|| Key::Consent(name.clone()));
+        fleet::named_by_classes(self.world).contains(name)
+    }
+
+    pub(crate) fn fleet_state(&self, name: &FleetName) -> Option<&'a FleetState> {
+        self.reads(|| Key::Fleet(name.clone()));
+        self.stages.fleets.get(name)
+    }
+
+    /// What a fleet is like; none if it is no fleet.
+    pub(crate) fn fleet(&self, name: &FleetName) -> Option<&'a FleetSettings> {
+        self.fleet_state(name)?.settings()
     }
 
     pub(crate) fn ingress(&self, key: &NamespacedName) -> Option<&'a Ingress> {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use config::ObjectRef;
 
 use crate::few::Set;
+use crate::fleet::{self, FleetState};
 use crate::objects::{
-    ConfigMap, EndpointSlice, Ingress, IngressClass, NameParts, Namespace, NamespacedName, Object, ObjectId, Secret,
-    Service,
+    ConfigMap, EndpointSlice, Ingress, IngressClass, NameParts, Namespace, NamespacedName, Object, ObjectId,
+    ProxyFleet, Secret, Service, Workload,
 };
 use crate::table::Table;
 
@@ -29,6 +30,16 @@ impl FleetName {
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> FleetName {
         FleetName(NamespacedName::new(namespace, name))
     }
+
+    /// Of the ProxyFleet with this name.
+    pub(crate) fn of(key: &NamespacedName) -> FleetName {
+        FleetName(key.clone())
+    }
+
+    /// The name of its ProxyFleet.
+    pub(crate) fn key(&self) -> &NamespacedName {
+        &self.0
+    }
 }
 
 impl Deref for FleetName {
@@ -46,7 +57,7 @@ impl fmt::Display for FleetName {
 }
 
 /// What a fleet is like.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetSettings {
     /// The port of the listener without TLS.
     pub http_port: u16,
@@ -57,8 +68,11 @@ pub struct FleetSettings {
 /// What does not come from an object that a tenant may write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Every fleet there is.
+    /// Fleets that are there without a ProxyFleet.
     pub fleets: BTreeMap<FleetName, FleetSettings>,
+    /// Whether these have the listeners that stand here even when there is a ProxyFleet of their name: whoever runs the
+    /// proxies has opened their ports already.
+    pub fleets_are_fixed: bool,
     /// The fleet of classes without parameters.
     pub default_fleet: FleetName,
     /// The controller name of our classes: [`INGRESS_CONTROLLER`] unless there are several of us.
@@ -75,6 +89,7 @@ impl Settings {
         let default_fleet = FleetName::new("scalws", "default");
         Settings {
             fleets: BTreeMap::from([(default_fleet.clone(), FleetSettings { http_port, https_port })]),
+            fleets_are_fixed: true,
             default_fleet,
             ingress_controller: INGRESS_CONTROLLER.to_owned(),
             allow_loopback_endpoints: false,
@@ -107,9 +122,11 @@ pub struct World {
     secrets: Objects,
     config_maps: Objects,
     namespaces: Objects,
+    proxy_fleets: Objects,
     gateway: Table<ObjectId, Arc<Object>>,
     slices_of: Table<NamespacedName, Set<NamespacedName>>,
     default_classes: BTreeSet<String>,
+    gateway_classes: BTreeSet<ObjectId>,
 }
 
 impl World {
@@ -124,9 +141,11 @@ impl World {
             secrets: Objects::default(),
             config_maps: Objects::default(),
             namespaces: Objects::default(),
+            proxy_fleets: Objects::default(),
             gateway: Table::default(),
             slices_of: Table::default(),
             default_classes: BTreeSet::new(),
+            gateway_classes: BTreeSet::new(),
         }
     }
 
@@ -162,6 +181,7 @@ impl World {
             "Secret" => &mut self.secrets,
             "ConfigMap" => &mut self.config_maps,
             "Namespace" => &mut self.namespaces,
+            "ProxyFleet" => &mut self.proxy_fleets,
             _ => return None,
         })
     }
@@ -176,6 +196,7 @@ impl World {
             Object::IngressClass(class) if is_default_class(class) => {
                 self.default_classes.insert(class.metadata.name().to_owned());
             }
+            Object::Gateway(class) if class.kind() == GATEWAY_CLASS => drop(self.gateway_classes.insert(object.id())),
             _ => {}
         }
     }
@@ -183,6 +204,9 @@ impl World {
     fn unlink(&mut self, kind: &str, key: &NamespacedName) {
         if kind == "IngressClass" {
             self.default_classes.remove(&*key.name);
+        }
+        if kind == GATEWAY_CLASS {
+            self.gateway_classes.remove(&ObjectId::new(kind, key.clone()));
         }
         if kind == "EndpointSlice"
             && let Some(service) = self.slice(key).and_then(EndpointSlice::service)
@@ -200,13 +224,14 @@ impl World {
         &self.settings
     }
 
-    fn tables(&self) -> [&Objects; 7] {
+    fn tables(&self) -> [&Objects; 8] {
         [
             &self.classes,
             &self.config_maps,
             &self.slices,
             &self.ingresses,
             &self.namespaces,
+            &self.proxy_fleets,
             &self.secrets,
             &self.services,
         ]
@@ -244,6 +269,7 @@ impl World {
             "Secret" => self.secrets.get(key),
             "ConfigMap" => self.config_maps.get(key),
             "Namespace" => self.namespaces.get(key),
+            "ProxyFleet" => self.proxy_fleets.get(key),
             _ => self.gateway.get(id),
         }
     }
@@ -270,6 +296,40 @@ impl World {
             Some(Object::IngressClass(o)) => Some(o),
             _ => None,
         }
+    }
+
+    /// Every IngressClass and GatewayClass.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = &Object> {
+        let ingress = self.classes.sorted().into_iter().map(|(_, class)| class.as_ref());
+        ingress.chain(self.gateway_classes.iter().filter_map(|id| self.gateway.get(id)).map(Arc::as_ref))
+    }
+
+    pub(crate) fn proxy_fleet(&self, name: &FleetName) -> Option<&ProxyFleet> {
+        match self.proxy_fleets.get(name.key()).map(Arc::as_ref) {
+            Some(Object::ProxyFleet(o)) => Some(o),
+            _ => None,
+        }
+    }
+
+    /// The name of everything that is, or may be, a fleet: of the settings and of every ProxyFleet.
+    pub(crate) fn fleet_names(&self) -> BTreeSet<FleetName> {
+        let objects = self.proxy_fleets.sorted().into_iter().map(|(key, _)| FleetName::of(key));
+        self.settings.fleets.keys().cloned().chain(objects).collect()
+    }
+
+    /// Every fleet that is declared, and the workload that its pods must belong to. None: only the settings declare it.
+    pub fn fleets(&self) -> BTreeMap<FleetName, Option<Workload>> {
+        let declared = self.fleet_names().into_iter().filter_map(|name| {
+            let object = self.proxy_fleet(&name);
+            let state = fleet::state(&self.settings, &name, object)?;
+            matches!(state, FleetState::Usable(_)).then(|| (name, object.map(|object| object.spec.workload.clone())))
+        });
+        declared.collect()
+    }
+
+    /// Every fleet that a class of ours names, or means by having no parameters. A name here makes no fleet.
+    pub fn fleets_named_by_classes(&self) -> BTreeSet<FleetName> {
+        fleet::named_by_classes(self)
     }
 
     /// The default class. Of several the newest counts, then the smallest name (as the API server's admission does).
@@ -319,6 +379,8 @@ impl World {
         }
     }
 }
+
+const GATEWAY_CLASS: &str = "GatewayClass";
 
 fn is_default_class(class: &IngressClass) -> bool {
     class.metadata.annotations.get("ingressclass.kubernetes.io/is-default-class") == Some("true")

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use support::{change, settings};
-use translate::{Engine, Object, Settings, Translation, World, translate};
+use translate::{Change, Engine, FleetName, Object, Settings, Translation, World, translate};
 
 /// Every resource loads, and every reference within a fleet holds.
 fn is_sound(translation: &Translation) {
@@ -65,15 +65,26 @@ proptest! {
         let mut engine = Engine::new(world.settings().clone());
         engine.apply(Vec::new());
         for object in objects {
-            engine.apply(vec![translate::Change::Put(object)]);
+            engine.apply(vec![Change::Put(object)]);
         }
         prop_assert_eq!(&translate(&world), &engine.translation());
     }
 
     #[test]
+    fn the_bytes_of_a_fleet_are_those_of_a_world_with_only_what_it_may_see(changes in prop::collection::vec(change(), 1..80)) {
+        let mut world = World::new(settings(true, false));
+        changes.iter().for_each(|change| world.apply(change));
+        let whole = translate(&world);
+        for (fleet, config) in &whole.fleets {
+            let alone = translate(&closure(&world, &whole, fleet));
+            prop_assert_eq!(Some(config), alone.fleets.get(fleet), "{}", fleet);
+        }
+    }
+
+    #[test]
     fn the_bytes_of_a_fleet_depend_on_nothing_of_another_fleet(changes in prop::collection::vec(change(), 1..40)) {
         let mut world = World::new(settings(true, false));
-        changes.iter().filter(|c| !matches!(c, translate::Change::Settings(_))).for_each(|change| world.apply(change));
+        changes.iter().filter(|c| !matches!(c, Change::Settings(_))).for_each(|change| world.apply(change));
         let whole = translate(&world);
         for (fleet, config) in &whole.fleets {
             // What is left when everything of other fleets goes: their Ingresses, and every object that only they name.
@@ -85,19 +96,56 @@ proptest! {
                     _ => true,
                 };
                 if keep {
-                    closure.apply(&translate::Change::Put(object.clone()));
+                    closure.apply(&Change::Put(object.clone()));
                 }
             }
             prop_assert_eq!(config, &translate(&closure).fleets[fleet]);
             let mut engine = Engine::new(world.settings().clone());
-            engine.apply(closure.iter().cloned().map(translate::Change::Put).collect());
+            engine.apply(closure.iter().cloned().map(Change::Put).collect());
             let others = world.iter().filter(|o| closure.get(&o.reference()).is_none());
             for object in others {
-                let delta = engine.apply(vec![translate::Change::Put(object.clone())]);
+                let delta = engine.apply(vec![Change::Put(object.clone())]);
                 prop_assert!(!delta.fleets.contains_key(fleet), "{} changed {}", object.reference(), fleet);
             }
         }
     }
+}
+
+/// The world with nothing in it but what a fleet may see: itself, the classes that mean it, its Ingresses, and what these name.
+fn closure(world: &World, whole: &Translation, fleet: &FleetName) -> World {
+    let mut settings = world.settings().clone();
+    settings.fleets.retain(|name, _| name == fleet);
+    let mut closure = World::new(settings);
+    let ours = |object: &Object| whole.drafts.get(&object.id()).is_some_and(|draft| draft.fleets.contains(fleet));
+    let mut named = BTreeSet::new();
+    for ingress in world.iter().filter(|object| matches!(object.as_ref(), Object::Ingress(_)) && ours(object)) {
+        let Object::Ingress(ingress) = ingress.as_ref() else { continue };
+        let rules = ingress.spec.rules.iter().flat_map(|rule| &rule.http).flat_map(|http| &http.paths);
+        let backends = rules.map(|path| &path.backend).chain(ingress.spec.default_backend.as_deref());
+        let services = backends.filter_map(|backend| Some(("Service", backend.service.as_ref()?.name.clone())));
+        let secrets = ingress.spec.tls.iter().filter_map(|tls| Some(("Secret", tls.secret_name.clone()?)));
+        named.extend(services.chain(secrets).map(|(kind, name)| (kind, ingress.metadata.namespace().to_owned(), name)));
+    }
+    for object in world.iter() {
+        let names =
+            |kind, name: &str| named.contains(&(kind, object.metadata().namespace().to_owned(), name.to_owned()));
+        let keep = match object.as_ref() {
+            Object::Ingress(_) => ours(object),
+            Object::IngressClass(class) => match &class.spec.parameters {
+                None => *fleet == world.settings().default_fleet,
+                Some(p) => p.kind == "ProxyFleet" && FleetName::new(&p.namespace, &p.name) == *fleet,
+            },
+            Object::ProxyFleet(o) => FleetName::new(o.metadata.namespace(), o.metadata.name()) == *fleet,
+            Object::Service(_) => names("Service", object.metadata().name()),
+            Object::EndpointSlice(slice) => slice.service().is_some_and(|service| names("Service", &service.name)),
+            Object::Secret(_) => names("Secret", object.metadata().name()),
+            _ => false,
+        };
+        if keep {
+            closure.apply(&Change::Put(object.clone()));
+        }
+    }
+    closure
 }
 
 #[test]

@@ -10,6 +10,8 @@ use crate::repository;
 
 /// The page about command lines.
 const CLI_PAGE: &str = "docs/reference/cli.md";
+/// The chart's copy of the definition of ProxyFleet.
+const DEFINITION: &str = "charts/scalws-crds/templates/proxyfleets.yaml";
 /// Every program, in the order of the page.
 const PROGRAMS: [&str; 4] = ["scalwsctl", "scalwsd", "scalws-controller", "scalws-agent"];
 /// What stands before the generated part.
@@ -61,7 +63,11 @@ fn cli_page() -> Result<String> {
 
 /// Every generated page: where it is and what its source says now.
 fn pages() -> Result<Vec<(PathBuf, String)>> {
-    Ok(vec![(CLI_PAGE.into(), cli_page()?)])
+    let cli_page = cli_page()?;
+    // The page before has built it.
+    let mut crds = Command::new(repository::target().join("debug").join("scalwsctl"));
+    crds.arg("crds");
+    Ok(vec![(CLI_PAGE.into(), cli_page), (DEFINITION.into(), command::output(crds)?)])
 }
 
 pub(crate) fn run() -> Result<()> {
@@ -75,6 +81,7 @@ pub(crate) fn run() -> Result<()> {
             eprintln!("{}: fresh", page.display());
             continue;
         }
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         std::fs::write(&path, text).with_context(|| format!("writing {}", page.display()))?;
         eprintln!("{}: written", page.display());
     }

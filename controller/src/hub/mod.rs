@@ -2,6 +2,7 @@
 //!
 //! No lock is held across a wait. Whoever holds the report's lock may take a fleet's, never the other way.
 
+mod fleets;
 pub mod names;
 pub mod sessions;
 
@@ -13,12 +14,15 @@ use std::time::{Duration, Instant};
 use config::{ObjectRef, ResourceId};
 use journal::mutants::{self, Mutant};
 use journal::{Digest, Key};
-use push::fleet::{Admission, Fleet, FleetChange, Published};
+use push::fleet::{Fleet, FleetChange, Published};
 use push::grpc::SharedFleet;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use translate::{Change, Delta, FleetName, ObjectId};
 
+use fleets::Fleets;
+
+use crate::identity::declared::Declared;
 use crate::metrics::Metrics;
 use crate::pipeline::{Target, condemned, convert};
 use crate::report::{AgentNews, FleetReport, Report, StatusDocument};
@@ -30,11 +34,12 @@ const PART: usize = 64;
 /// All fleets.
 #[derive(Debug)]
 pub struct Hub {
-    fleets: BTreeMap<FleetName, SharedFleet>,
+    fleets: Fleets,
     report: Mutex<Report>,
     /// Held by whoever is the next to have the report: who has just had it does not have it again before those who wait.
     turn: Mutex<()>,
     revision: watch::Sender<u64>,
+    declared: watch::Sender<Arc<Declared>>,
     metrics: Metrics,
     began: Instant,
 }
@@ -45,21 +50,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// Fleets without anything, in this epoch.
+    /// Fleets without anything, in this epoch. Others come and go with what is published.
     pub fn new(names: impl IntoIterator<Item = FleetName>, epoch: u64) -> Hub {
-        // One for all: a crowd of many fleets is as much work at once as one of a single fleet.
-        let admission = Arc::new(Admission::default());
-        let fleet = || SharedFleet::new(Fleet::new(epoch).with_admission(Arc::clone(&admission)));
-        let fleets: BTreeMap<_, _> = names.into_iter().map(|name| (name, fleet())).collect();
+        let fleets = Fleets::new(names, epoch);
         let mut report = Report::default();
-        for name in fleets.keys() {
-            report.fleet_mut(name).version = push::Version::new(epoch, 0);
+        for (name, _) in fleets.all() {
+            report.begin_fleet(&name, push::Version::new(epoch, 0));
         }
         Hub {
             fleets,
             report: Mutex::new(report),
             turn: Mutex::new(()),
             revision: watch::Sender::new(0),
+            declared: watch::Sender::default(),
             metrics: Metrics::default(),
             began: Instant::now(),
         }
@@ -71,23 +74,31 @@ impl Hub {
     }
 
     /// A fleet, if there is one of this name.
-    pub fn fleet(&self, name: &FleetName) -> Option<&SharedFleet> {
+    pub fn fleet(&self, name: &FleetName) -> Option<SharedFleet> {
         self.fleets.get(name)
+    }
+
+    /// The fleet that an agent is served from. Before the first world is published nobody knows all of them: then it is one in
+    /// which agents wait.
+    pub(crate) fn fleet_to_serve(&self, name: &FleetName) -> Option<SharedFleet> {
+        self.fleets.get(name).or_else(|| self.fleets.unknown())
     }
 
     /// The epoch of the desired state.
     pub fn epoch(&self) -> u64 {
-        self.fleets.values().map(|fleet| fleet.with(|fleet| fleet.epoch())).max().unwrap_or(0)
+        self.fleets.epoch()
     }
 
     /// Enters a higher epoch with every fleet.
     pub fn raise_epoch(&self, epoch: u64) {
-        for (name, fleet) in &self.fleets {
-            fleet.raise_epoch(epoch);
-            let published = fleet.with(|fleet| fleet.published());
-            let now = self.now_us();
-            self.tell(|report| report.published(name, &published, now, BTreeSet::new()));
-        }
+        // Whoever makes or ends a fleet holds the report too, so none is left in an old epoch.
+        self.tell(|report| {
+            self.fleets.raise_epoch(epoch);
+            for (name, fleet) in self.fleets.all() {
+                let published = fleet.with(|fleet| fleet.published());
+                report.published(&name, &published, self.now_us(), BTreeSet::new());
+            }
+        });
     }
 
     /// The metrics.
@@ -98,6 +109,22 @@ impl Hub {
     /// Tells whenever something in the status changed.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
+    }
+
+    /// Which fleets are declared, and every change of that. None are before the first world is published.
+    pub fn declared(&self) -> watch::Receiver<Arc<Declared>> {
+        self.declared.subscribe()
+    }
+
+    /// Notes which fleets are declared.
+    pub(crate) fn declare(&self, new: Declared) {
+        self.declared.send_if_modified(|old| {
+            let changed = **old != new;
+            if changed {
+                *old = Arc::new(new);
+            }
+            changed
+        });
     }
 
     /// Changes the report and tells who waits.
@@ -143,13 +170,22 @@ impl Hub {
             // Verdicts wait for this lock, so that none comes before its publication is known.
             let mut steps = Vec::new();
             for (name, fleet_delta) in std::mem::take(&mut delta.fleets) {
-                let Some(fleet) = self.fleets.get(&name) else {
-                    tracing::error!(fleet = %name, "configuration for a fleet that is not declared; it goes to nobody");
+                if fleet_delta.ended {
+                    if self.fleets.end(&name) {
+                        tracing::warn!(fleet = %name, "the fleet is none any more; its agents keep what they run");
+                        report.end_fleet(&name);
+                    }
                     continue;
-                };
+                }
+                let fleet = self.fleets.get(&name).unwrap_or_else(|| {
+                    tracing::info!(fleet = %name, "a new fleet");
+                    let fleet = self.fleets.begin(&name);
+                    report.begin_fleet(&name, fleet.with(|fleet| fleet.version()));
+                    fleet
+                });
                 let puts = fleet_delta.puts.iter().map(|resource| resource.id.clone());
                 let ids: Vec<ResourceId> = puts.chain(fleet_delta.removes.iter().cloned()).collect();
-                steps.push((name, ids, self.step(fleet, convert::change(fleet_delta))));
+                steps.push((name, ids, self.step(&fleet, convert::change(fleet_delta))));
             }
             report.translated(&delta);
             for (name, ids, step) in steps {
@@ -157,11 +193,12 @@ impl Hub {
                 note(report, &name, step, objects);
             }
             // A fleet without anything is published too, so that its agents are served.
-            for (name, fleet) in &self.fleets {
+            for (name, fleet) in self.fleets.all() {
                 if !fleet.with(|fleet| fleet.is_published()) {
-                    note(report, name, self.step(fleet, FleetChange::default()), BTreeSet::new());
+                    note(report, &name, self.step(&fleet, FleetChange::default()), BTreeSet::new());
                 }
             }
+            self.fleets.all_are_known();
         });
     }
 
@@ -185,6 +222,9 @@ impl Hub {
         }
         self.tell(|report| {
             let change = fleet.with(|fleet| condemned::condemn(fleet, leaves));
+            if fleet.with(|fleet| fleet.is_ended()) {
+                return false;
+            }
             if change.puts.is_empty() && change.removes.is_empty() {
                 return false;
             }
@@ -192,9 +232,10 @@ impl Hub {
             tracing::error!(
                 fleet = %name, resources = keys.join(" "), "these stopped a proxy; they answer 503 until their objects change"
             );
-            note(report, name, self.step(fleet, change), BTreeSet::new());
-            let stopped = &mut report.fleet_mut(name).stopped;
-            stopped.extend(keys.into_iter().map(|key| (key, agent.to_owned())));
+            note(report, name, self.step(&fleet, change), BTreeSet::new());
+            if let Some(fleet) = report.fleet_mut(name) {
+                fleet.stopped.extend(keys.into_iter().map(|key| (key, agent.to_owned())));
+            }
             true
         })
     }
@@ -209,16 +250,16 @@ impl Hub {
 
     /// What an agent of each fleet must have for everything published so far to be live.
     pub fn targets(&self) -> Vec<Target> {
-        let target = |(name, fleet): (&FleetName, &SharedFleet)| {
+        let target = |(name, fleet): (FleetName, SharedFleet)| {
             let published = fleet.with(|fleet| fleet.published());
-            Target { fleet: name.clone(), version: published.version, member_version: published.member_version }
+            Target { fleet: name, version: published.version, member_version: published.member_version }
         };
-        self.fleets.iter().map(target).collect()
+        self.fleets.all().into_iter().map(target).collect()
     }
 
     /// Whether the first world passed the gate.
     pub fn is_published(&self) -> bool {
-        self.fleets.values().all(|fleet| fleet.with(|fleet| fleet.is_published()))
+        self.fleets.unknown().is_none()
     }
 
     /// How many objects of each kind are in force.
@@ -285,7 +326,8 @@ impl Hub {
                 "resources": resources,
             })
         };
-        let fleets: Vec<Value> = self.fleets.iter().map(|(name, fleet)| fleet.with(|fleet| one(name, fleet))).collect();
+        let fleets = self.fleets.all();
+        let fleets: Vec<Value> = fleets.iter().map(|(name, fleet)| fleet.with(|fleet| one(name, fleet))).collect();
         json!({ "fleets": fleets })
     }
 }
@@ -303,7 +345,8 @@ fn note(report: &mut Report, name: &FleetName, step: Step, objects: BTreeSet<Obj
     if !published.missing_secrets.is_empty() {
         tracing::error!(fleet = %name, secrets = ?published.missing_secrets, "resources name secrets that nobody gave");
     }
-    let fleet = report.fleet_mut(name);
+    // A fleet ends under this lock, so it is there.
+    let Some(fleet) = report.fleet_mut(name) else { return };
     if !fleet.condemned.is_empty() {
         touched.iter().for_each(|resource| drop(fleet.condemned.remove(&resource.to_string())));
     }

@@ -76,7 +76,7 @@ impl SessionHub for Sessions {
 
     fn admit(&self, agent: &AgentIdentity) -> Option<Welcome<Place>> {
         let name = convert::fleet_name(&agent.fleet);
-        let fleet = self.hub.fleet(&name)?.clone();
+        let fleet = self.hub.fleet_to_serve(&name)?;
         let agent = self.names.of(&agent.uid);
         Some(Welcome { fleet, name: agent.clone(), place: Place { fleet: name, agent } })
     }

@@ -1,9 +1,9 @@
 //! Which fleets are declared, by what, and whether a class consents: what decides whether a pod may have an identity.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use translate::FleetName;
+pub use translate::objects::{Workload, WorkloadKind};
+use translate::{FleetName, World};
 
 /// Every fleet that is declared. A fleet that is not among them is none, and its pods are nobody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,43 +22,6 @@ pub struct Declaration {
     pub consented: bool,
 }
 
-/// A workload of `apps/v1`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workload {
-    /// Its kind.
-    pub kind: WorkloadKind,
-    /// Its name.
-    pub name: String,
-}
-
-/// The kinds of `apps/v1` whose pods may be a fleet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkloadKind {
-    /// Its pods belong to its ReplicaSets.
-    Deployment,
-    /// Its pods belong to it.
-    DaemonSet,
-    /// Its pods belong to it.
-    StatefulSet,
-}
-
-impl WorkloadKind {
-    /// The kind as in manifests and owner references.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WorkloadKind::Deployment => "Deployment",
-            WorkloadKind::DaemonSet => "DaemonSet",
-            WorkloadKind::StatefulSet => "StatefulSet",
-        }
-    }
-}
-
-impl fmt::Display for WorkloadKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl Declared {
     /// Of fleets with their workloads, and of the fleets that classes name. A name that only a class gives declares nothing.
     pub fn new(
@@ -70,6 +33,16 @@ impl Declared {
             (name, Declaration { workload, consented })
         };
         Declared { fleets: fleets.into_iter().map(declaration).collect() }
+    }
+
+    /// What a world declares.
+    pub fn of(world: &World) -> Declared {
+        Declared::new(world.fleets(), &world.fleets_named_by_classes())
+    }
+
+    /// Whether a change of an object of this kind may change what is declared.
+    pub fn depends_on(kind: &str) -> bool {
+        matches!(kind, "ProxyFleet" | "IngressClass" | "GatewayClass")
     }
 
     /// What is declared about a fleet, if it is one.

@@ -14,8 +14,9 @@ use tokio::sync::oneshot;
 use translate::objects::NO_TIME;
 use translate::{Change, FleetName, Settings};
 
-use super::translator::Translator;
+use super::translator::{Translator, subject};
 use crate::hub::Hub;
+use crate::identity::declared::Declared;
 use crate::store::{Gates, Memory};
 use crate::watch::{Batch, Source};
 
@@ -138,6 +139,8 @@ pub struct Worker {
     asked: Vec<(u64, Waiting)>,
     began: Instant,
     published: bool,
+    /// The hub was told which fleets are declared.
+    declared: bool,
 }
 
 impl Worker {
@@ -167,6 +170,7 @@ impl Worker {
             asked: Vec::new(),
             began: Instant::now(),
             published: false,
+            declared: false,
         };
         Ok((worker, WorkerHandle { commands: sender, wake }))
     }
@@ -297,6 +301,11 @@ impl Worker {
         self.hub.changed(&outcome.applied, &outcome.faults);
         for delta in outcome.deltas {
             self.hub.publish(delta);
+        }
+        let kinds = outcome.applied.iter().filter_map(subject);
+        if !self.declared || kinds.into_iter().any(|object| Declared::depends_on(object.kind())) {
+            self.declared = true;
+            self.hub.declare(Declared::of(self.translator.world()));
         }
     }
 

@@ -142,7 +142,7 @@ fn restand(standing: &mut Standing, stood: Option<Option<Version>>, agent: &Agen
 impl Report {
     /// Takes in news of an agent. Gives the lag in microseconds when a generation landed there.
     pub fn news(&mut self, name: &FleetName, agent_name: &str, now_us: u64, news: AgentNews) -> Option<u64> {
-        let fleet = self.fleet_mut(name);
+        let fleet = self.fleet_mut(name)?;
         let published = |version: Version, fleet: &super::FleetReport| {
             fleet.waiting.get(&version.generation).map(|w| w.published_at_us)
         };
@@ -240,6 +240,7 @@ mod tests {
     fn where_agents_stand_is_counted_as_if_every_agent_was_looked_at() {
         let fleet = FleetName::new("scalws", "default");
         let mut report = Report::default();
+        report.begin_fleet(&fleet, Version::new(1, 0));
         let applied = |generation| AgentNews::Applied {
             version: Version::new(1, generation),
             root: Digest([0; 32]),

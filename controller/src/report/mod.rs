@@ -243,10 +243,22 @@ impl Report {
         }
     }
 
-    /// What is in a fleet; made when it is first spoken of.
-    pub fn fleet_mut(&mut self, name: &FleetName) -> &mut FleetReport {
+    /// A fleet from now on.
+    pub fn begin_fleet(&mut self, name: &FleetName, version: push::Version) {
         self.revision += 1;
-        self.fleets.entry(name.clone()).or_default()
+        self.fleets.insert(name.clone(), FleetReport { version, ..FleetReport::default() });
+    }
+
+    /// No fleet from now on. What its agents say after that is about nothing.
+    pub fn end_fleet(&mut self, name: &FleetName) {
+        self.revision += 1;
+        self.fleets.remove(name);
+    }
+
+    /// What is in a fleet, if it is one.
+    pub fn fleet_mut(&mut self, name: &FleetName) -> Option<&mut FleetReport> {
+        self.revision += 1;
+        self.fleets.get_mut(name)
     }
 
     /// Notes a publication. `objects` are those that it changed.
@@ -257,7 +269,7 @@ impl Report {
         now_us: u64,
         objects: BTreeSet<ObjectId>,
     ) {
-        let fleet = self.fleet_mut(name);
+        let Some(fleet) = self.fleet_mut(name) else { return };
         let grew = published.version > fleet.version;
         if published.version.epoch != fleet.version.epoch {
             // Generations begin anew.

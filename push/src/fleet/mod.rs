@@ -98,6 +98,10 @@ pub struct Fleet {
     serial: u64,
     /// The serial before the first generation of this epoch.
     epoch_start: u64,
+    /// The last generation of a fleet of this name that ended in this epoch.
+    generation_before: u64,
+    /// Nothing is desired any more of whoever had its configuration.
+    ended: bool,
     root: Digest,
     empty_root: Digest,
     tree: Tree,
@@ -123,6 +127,8 @@ impl Fleet {
             epoch,
             serial: 0,
             epoch_start: 0,
+            generation_before: 0,
+            ended: false,
             root: empty_root,
             empty_root,
             tree: Tree::default(),
@@ -142,6 +148,22 @@ impl Fleet {
     pub fn with_admission(mut self, admission: Arc<Admission>) -> Fleet {
         self.admission = admission;
         self
+    }
+
+    /// Begins after this generation: there was a fleet of this name in this epoch, and its agents take nothing older.
+    pub fn after_generation(mut self, generation: u64) -> Fleet {
+        self.generation_before = generation;
+        self
+    }
+
+    /// Ends the fleet: its sessions say farewell, and nothing is served from it any more. Agents keep what they run.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Whether the fleet ended.
+    pub fn is_ended(&self) -> bool {
+        self.ended
     }
 
     /// Makes a change the desired state. Costs what the change costs.
@@ -234,12 +256,18 @@ impl Fleet {
         if epoch > self.epoch {
             self.epoch = epoch;
             self.epoch_start = self.serial.saturating_sub(1);
+            self.generation_before = 0;
         }
     }
 
-    /// Epoch and generation of the desired state; generation 0 before the first publication.
+    /// Epoch and generation of the desired state; before the first publication generation 0, or that of the fleet before it.
     pub fn version(&self) -> Version {
-        Version::new(self.epoch, self.serial - self.epoch_start)
+        Version::new(self.epoch, self.generation(self.serial))
+    }
+
+    /// The generation of this epoch in which a serial came.
+    fn generation(&self, serial: u64) -> u64 {
+        self.generation_before + serial.saturating_sub(self.epoch_start)
     }
 
     /// The root of the desired configuration.
@@ -295,7 +323,7 @@ impl Fleet {
     /// The generation of this epoch that brought the present bytes of a resource (1 when it was an earlier epoch): an
     /// agent that applied it, or a later one, has them.
     pub fn generation_of(&self, key: &Key) -> Option<u64> {
-        self.resources.get(key).map(|resource| resource.since.saturating_sub(self.epoch_start).max(1))
+        self.resources.get(key).map(|resource| self.generation(resource.since).max(1))
     }
 
     /// The digests of the desired configuration.

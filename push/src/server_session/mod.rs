@@ -258,6 +258,10 @@ impl ServerSession {
 
     /// Leaves a waiting phase when what it waits for is there.
     fn advance(&mut self, now: u64, fleet: &mut Fleet) {
+        if fleet.is_ended() && !matches!(self.phase, Phase::Hello(_) | Phase::Farewell(..) | Phase::Closed(_)) {
+            // It may come back under the same name, as another one.
+            return self.farewell(ToAgent::RetryAfter(RetryAfter { ms: ENDED_MS }), FLEET_ENDED);
+        }
         match self.phase {
             Phase::Parked { .. } if self.role == Role::Leading && fleet.is_published() => self.judge(now, fleet),
             Phase::Epoch { reported, .. } if fleet.epoch() > reported => self.judge(now, fleet),
@@ -476,6 +480,12 @@ impl ServerSession {
         }))
     }
 }
+
+/// The word of a farewell to the agents of a fleet that ended.
+pub const FLEET_ENDED: &str = "that its fleet is none any more";
+
+/// When they may look whether it is one again, in milliseconds.
+const ENDED_MS: u32 = 1_000;
 
 /// The code of a death during a reload; never transient.
 pub const CRASHED: &str = "crashed";

@@ -2,6 +2,7 @@
 
 pub mod authority;
 pub mod confirm;
+pub mod crds;
 pub mod join_token;
 pub mod lint;
 pub mod status;
@@ -33,6 +34,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Command::Confirm(arguments) => on_runtime(confirm::run(&arguments.state, arguments.socket.as_deref())),
         Command::Authority(arguments) => authority::run(&arguments),
         Command::JoinToken(arguments) => join_token::run(&arguments),
+        Command::Crds => crds::run(),
         Command::Version => {
             answer(&format!("scalwsctl {}", env!("CARGO_PKG_VERSION")));
             DONE

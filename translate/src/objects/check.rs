@@ -1,7 +1,7 @@
 //! The checks of an API server that matter here (Kubernetes API reference; `pkg/apis/*/validation`).
 
 use super::decode::Fault;
-use super::{AddressType, Backend, EndpointSlice, Ingress, IngressClass, NamespacedName, Service};
+use super::{AddressType, Backend, EndpointSlice, Ingress, IngressClass, NamespacedName, ProxyFleet, Service};
 
 fn fault(field: impl Into<String>, value: impl Into<String>, why: &str) -> Result<(), Fault> {
     Err((field.into(), format!("{:?}", value.into()), why.to_owned()))
@@ -200,6 +200,17 @@ pub(super) fn endpoint_slice(object: &EndpointSlice) -> Result<(), Fault> {
         if port.port == Some(0) {
             return fault(format!("ports[{i}].port"), "0", "must be between 1 and 65535");
         }
+    }
+    Ok(())
+}
+
+/// What its definition refuses, save for the listeners: about those there is a finding, and the fleet is none
+/// ([`crate::fleet::settings`]).
+pub(super) fn proxy_fleet(object: &ProxyFleet) -> Result<(), Fault> {
+    let workload = &object.spec.workload;
+    if !is_label(&workload.name) {
+        let why = "must be a DNS label: at most 63 of a-z, 0-9 and '-', which neither begins nor ends it";
+        return fault("spec.workload.name", &workload.name, why);
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ pub enum DecodeError {
 /// A kind that is read: its group and the versions of it that are read, the best first, and whether it lives in namespaces.
 type Known = (&'static str, &'static [&'static str], bool);
 
-const KINDS: [Known; 16] = [
+const KINDS: [Known; 17] = [
     ("Ingress", &["networking.k8s.io/v1"], true),
     ("IngressClass", &["networking.k8s.io/v1"], false),
     ("Service", &["v1"], true),
@@ -48,6 +48,7 @@ const KINDS: [Known; 16] = [
     ("Secret", &["v1"], true),
     ("ConfigMap", &["v1"], true),
     ("Namespace", &["v1"], false),
+    ("ProxyFleet", &["scalws.io/v1alpha1"], true),
     ("GatewayClass", GATEWAY_VERSIONS, false),
     ("Gateway", GATEWAY_VERSIONS, true),
     ("HTTPRoute", GATEWAY_VERSIONS, true),
@@ -125,6 +126,7 @@ pub(super) fn decode(mut value: Value) -> Result<Object, DecodeError> {
         "Secret" => secret(value).map(Object::Secret),
         "ConfigMap" => typed(value).map(Object::ConfigMap),
         "Namespace" => typed(value).map(Object::Namespace),
+        "ProxyFleet" => typed(value).map(Object::ProxyFleet),
         "GatewayClass" => gateway(value, GatewayObjectSpec::GatewayClass),
         "Gateway" => gateway(value, GatewayObjectSpec::Gateway),
         "HTTPRoute" => gateway(value, GatewayObjectSpec::HttpRoute),
@@ -141,6 +143,7 @@ pub(super) fn decode(mut value: Value) -> Result<Object, DecodeError> {
         Object::IngressClass(o) => check::ingress_class(o),
         Object::Service(o) => check::service(o),
         Object::EndpointSlice(o) => check::endpoint_slice(o),
+        Object::ProxyFleet(o) => check::proxy_fleet(o),
         Object::Secret(_) | Object::ConfigMap(_) | Object::Namespace(_) | Object::Gateway(_) => Ok(()),
     }
     .map_err(|f| fail(&object, f))?;

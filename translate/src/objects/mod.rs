@@ -2,9 +2,11 @@
 
 mod check;
 mod decode;
+mod definition;
 mod gateway;
 mod ingress;
 mod meta;
+mod proxy_fleet;
 mod secret;
 mod service;
 
@@ -14,12 +16,17 @@ use std::sync::Arc;
 use config::ObjectRef;
 
 pub use decode::DecodeError;
+pub use definition::fleet_definition;
 pub use gateway::{GatewayObject, GatewayObjectSpec};
 pub use ingress::{
     Backend, ClassParameters, HttpPath, HttpRule, Ingress, IngressClass, IngressClassSpec, IngressSpec, IngressTls,
     PortRef, ResourceBackend, Rule, ServiceBackend,
 };
 pub use meta::{NO_TIME, NameParts, NamespacedName, ObjectMeta, Texts};
+pub use proxy_fleet::{
+    FleetCondition, FleetListener, FleetProtocol, GROUP as FLEET_GROUP, ProxyFleet, ProxyFleetSpec, ProxyFleetStatus,
+    VERSION as FLEET_VERSION, Workload, WorkloadKind,
+};
 pub use secret::{ConfigMap, Namespace, Secret, SecretBytes};
 pub use service::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IntOrString, Service, ServicePort,
@@ -43,6 +50,8 @@ pub enum Object {
     ConfigMap(ConfigMap),
     /// `v1` Namespace.
     Namespace(Namespace),
+    /// `scalws.io/v1alpha1` ProxyFleet.
+    ProxyFleet(ProxyFleet),
     /// Any kind of `gateway.networking.k8s.io`.
     Gateway(GatewayObject),
 }
@@ -67,6 +76,7 @@ impl Object {
             Object::Secret(_) => "Secret",
             Object::ConfigMap(_) => "ConfigMap",
             Object::Namespace(_) => "Namespace",
+            Object::ProxyFleet(_) => "ProxyFleet",
             Object::Gateway(o) => o.kind(),
         }
     }
@@ -81,6 +91,7 @@ impl Object {
             Object::Secret(o) => &o.metadata,
             Object::ConfigMap(o) => &o.metadata,
             Object::Namespace(o) => &o.metadata,
+            Object::ProxyFleet(o) => &o.metadata,
             Object::Gateway(o) => &o.metadata,
         }
     }

@@ -30,10 +30,11 @@ fn contents() -> &'static Vec<(String, String)> {
     })
 }
 
-/// Settings with two fleets, or with one.
+/// Settings with two fleets without a ProxyFleet, or with one. With two their listeners are fixed.
 pub(crate) fn settings(both: bool, allow_loopback: bool) -> Settings {
     let mut settings = Settings::local(80, 443);
     settings.allow_loopback_endpoints = allow_loopback;
+    settings.fleets_are_fixed = both;
     if both {
         settings.fleets.insert(FleetName::new("edge", "second"), FleetSettings { http_port: 8080, https_port: 8443 });
     }
@@ -203,7 +204,7 @@ fn secret() -> impl Strategy<Value = Value> {
 }
 
 fn class() -> impl Strategy<Value = Value> {
-    (prop::sample::select(vec!["nginx", "other", "foreign", "lost"]), 0..4u8, any::<bool>(), 0..3u8).prop_map(
+    (prop::sample::select(vec!["nginx", "other", "foreign", "lost"]), 0..6u8, any::<bool>(), 0..3u8).prop_map(
         |(name, parameters, default, created)| {
             let controller = if name == "foreign" { "example.com/controller" } else { "scalws.io/ingress-controller" };
             let fleet = |ns: &str, name: &str| {
@@ -213,6 +214,8 @@ fn class() -> impl Strategy<Value = Value> {
                 0 => Value::Null,
                 1 => fleet("edge", "second"),
                 2 => fleet("no", "where"),
+                3 => fleet("edge", "third"),
+                4 => fleet("scalws", "default"),
                 _ => json!({"kind": "ConfigMap", "name": "x"}),
             };
             let annotations = if default { json!({"ingressclass.kubernetes.io/is-default-class": "true"}) } else { json!({}) };
@@ -223,6 +226,43 @@ fn class() -> impl Strategy<Value = Value> {
             })
         },
     )
+}
+
+/// The ProxyFleets: of the name of a fleet of the settings, and others.
+const FLEETS: [(&str, &str); 4] = [("edge", "second"), ("edge", "third"), ("no", "where"), ("scalws", "default")];
+
+fn proxy_fleet() -> impl Strategy<Value = Value> {
+    (prop::sample::select(FLEETS.to_vec()), 0..7u8, prop::sample::select(vec!["Deployment", "DaemonSet"])).prop_map(
+        |((namespace, name), listeners, workload)| {
+            let listener = |name: &str, port: u16, protocol: &str| json!({"name": name, "port": port, "protocol": protocol});
+            let listeners = match listeners {
+                0 | 1 => Value::Null,
+                2 => json!([listener("plain", 8080, "HTTP"), listener("tls", 8443, "HTTPS")]),
+                3 => json!([listener("tls", 80, "HTTPS"), listener("plain", 81, "HTTP")]),
+                4 => json!([listener("plain", 80, "HTTP")]),
+                5 => json!([listener("plain", 80, "HTTP"), listener("tls", 80, "HTTPS")]),
+                _ => json!([listener("plain", 80, "HTTP"), listener("tls", 443, "HTTPS"), listener("more", 444, "HTTPS")]),
+            };
+            json!({
+                "apiVersion": "scalws.io/v1alpha1", "kind": "ProxyFleet", "metadata": {"namespace": namespace, "name": name},
+                "spec": {"workload": {"kind": workload, "name": "edge"}, "listeners": listeners},
+            })
+        },
+    )
+}
+
+fn gateway_class() -> impl Strategy<Value = Value> {
+    (0..3u8).prop_map(|parameters| {
+        let parameters = match parameters {
+            0 => Value::Null,
+            1 => json!({"group": "scalws.io", "kind": "ProxyFleet", "namespace": "edge", "name": "third"}),
+            _ => json!({"group": "example.com", "kind": "Thing", "name": "x"}),
+        };
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "g0"},
+            "spec": {"controllerName": "scalws.io/gateway-controller", "parametersRef": parameters},
+        })
+    })
 }
 
 fn route() -> impl Strategy<Value = Value> {
@@ -254,7 +294,14 @@ fn delete() -> impl Strategy<Value = ObjectRef> {
         namespace: String::new(),
         name: name.to_owned(),
     });
-    prop_oneof![6 => namespaced, 1 => class]
+    let gateway_class =
+        Just(ObjectRef { kind: "GatewayClass".to_owned(), namespace: String::new(), name: "g0".to_owned() });
+    let fleet = prop::sample::select(FLEETS.to_vec()).prop_map(|(namespace, name)| ObjectRef {
+        kind: "ProxyFleet".to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    });
+    prop_oneof![12 => namespaced, 2 => class, 3 => fleet, 1 => gateway_class]
 }
 
 /// Any change of a small, crowded world.
@@ -264,7 +311,9 @@ pub(crate) fn change() -> impl Strategy<Value = Change> {
         3 => service(),
         3 => slice(),
         2 => secret(),
-        1 => class(),
+        2 => class(),
+        2 => proxy_fleet(),
+        1 => gateway_class(),
         1 => route(),
     ];
     prop_oneof![

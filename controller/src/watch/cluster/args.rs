@@ -44,7 +44,7 @@ impl ClusterArgs {
         namespaces.sort();
         namespaces.dedup();
         let reads = |kind: &&Kind| match kind.family {
-            Family::Core => true,
+            Family::Core | Family::Fleet => true,
             Family::Ingress => self.ingress,
             Family::Gateway => self.gateway_api,
         };
@@ -90,7 +90,7 @@ mod tests {
         ]);
         let some = some.unwrap();
         let names: Vec<_> = some.kinds.iter().map(|kind| kind.name).collect();
-        assert_eq!(names, ["Service", "EndpointSlice", "Secret", "ConfigMap", "Namespace"]);
+        assert_eq!(names, ["Service", "EndpointSlice", "Secret", "ConfigMap", "Namespace", "ProxyFleet"]);
         assert_eq!(some.namespaces, ["a", "b"]);
     }
 

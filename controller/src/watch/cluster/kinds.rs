@@ -9,6 +9,8 @@ pub enum Family {
     Ingress,
     /// The Gateway API: its definitions may be missing, and come later.
     Gateway,
+    /// Our own kinds: their definitions may be missing, and come later.
+    Fleet,
 }
 
 /// A kind.
@@ -36,7 +38,7 @@ impl Kind {
 
     /// Whether a server may lack it.
     pub fn is_optional(&self) -> bool {
-        self.family == Family::Gateway
+        matches!(self.family, Family::Gateway | Family::Fleet)
     }
 }
 
@@ -48,12 +50,16 @@ const fn ingress(name: &'static str, plural: &'static str, namespaced: bool) -> 
     Kind { name, group: "networking.k8s.io", versions: &["v1"], plural, namespaced, family: Family::Ingress }
 }
 
+const fn fleet(name: &'static str, plural: &'static str) -> Kind {
+    Kind { name, group: "scalws.io", versions: &["v1alpha1"], plural, namespaced: true, family: Family::Fleet }
+}
+
 const fn gateway(name: &'static str, plural: &'static str, versions: &'static [&'static str]) -> Kind {
     Kind { name, group: "gateway.networking.k8s.io", versions, plural, namespaced: true, family: Family::Gateway }
 }
 
 /// All kinds that translation reads. The versions of the Gateway API are those that its releases have served.
-pub static KINDS: [Kind; 16] = [
+pub static KINDS: [Kind; 17] = [
     ingress("Ingress", "ingresses", true),
     ingress("IngressClass", "ingressclasses", false),
     core("Service", "services", true),
@@ -61,6 +67,7 @@ pub static KINDS: [Kind; 16] = [
     core("Secret", "secrets", true),
     core("ConfigMap", "configmaps", true),
     core("Namespace", "namespaces", false),
+    fleet("ProxyFleet", "proxyfleets"),
     Kind { namespaced: false, ..gateway("GatewayClass", "gatewayclasses", &["v1", "v1beta1"]) },
     gateway("Gateway", "gateways", &["v1", "v1beta1"]),
     gateway("HTTPRoute", "httproutes", &["v1", "v1beta1"]),
