@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(long, conflicts_with = "controller", required_unless_present = "controller")]
     supervised: bool,
     /// A replica of the controller: an IP address, or a DNS name that stands for all its addresses. May be repeated.
-    #[arg(long, value_name = "HOST", requires_all = ["trust", "join_token"])]
+    #[arg(long, value_name = "HOST", requires_all = ["trust", "token"])]
     controller: Vec<String>,
     /// The port that every replica takes enrolments on.
     #[arg(long, value_name = "PORT", default_value_t = 9443, requires = "controller", value_parser = clap::value_parser!(u16).range(1..))]
@@ -47,9 +47,10 @@ struct Arguments {
     /// The certificates of the controllers' authority, PEM (its ca.crt). Read anew at each enrolment.
     #[arg(long, value_name = "FILE", requires = "controller")]
     trust: Option<PathBuf>,
-    /// What `scalwsctl join-token` printed for this pod. Read anew at each enrolment.
+    /// What proves this agent: the ServiceAccount token that its pod has for the audience scalws.io/agent, or what
+    /// `scalwsctl join-token` printed. Read anew at each enrolment.
     #[arg(long, value_name = "FILE", requires = "controller")]
-    join_token: Option<PathBuf>,
+    token: Option<PathBuf>,
     /// The folder that this agent shares with its scalwsd. It must be memory-backed: it holds private keys.
     #[arg(long, value_name = "DIR")]
     volume: PathBuf,
@@ -85,7 +86,7 @@ Examples:
   By itself, with a controller of two replicas; SIGTERM or Ctrl-C ends it:
     scalwsctl join-token --authority AUTHORITY --pod replica-0 > replica-0.token
     scalws-agent --controller 10.0.0.1 --controller 10.0.0.2 --enroll-port 7400 --push-port 7401
-      --trust AUTHORITY/ca.crt --join-token replica-0.token --volume DIR --admin DIR/admin.sock";
+      --trust AUTHORITY/ca.crt --token replica-0.token --volume DIR --admin DIR/admin.sock";
 
 /// The whole program.
 pub fn main() -> ExitCode {
@@ -217,7 +218,7 @@ impl Arguments {
             enroll_port: self.enroll_port,
             push_port: self.push_port,
             trust: self.trust.clone()?,
-            token: self.join_token.clone()?,
+            token: self.token.clone()?,
         })
     }
 }

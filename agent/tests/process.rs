@@ -95,7 +95,7 @@ fn with_a_join_token_it_finds_the_controller_by_itself_and_ends_when_it_is_asked
         let mut command = agent();
         command.args(["--controller", "127.0.0.7", "--controller", "localhost", "--enroll-port"]);
         command.arg(port(&accepting.addresses.enroll)).arg("--push-port").arg(port(&accepting.addresses.push));
-        command.arg("--trust").arg(&trust_file).arg("--join-token").arg(&token_file);
+        command.arg("--trust").arg(&trust_file).arg("--token").arg(&token_file);
         command.arg("--volume").arg(dir.path()).arg("--admin").arg(dir.path().join("admin.sock")).arg("--scalwsd");
         command.arg("/nonexistent/scalwsd").spawn().unwrap()
     };
@@ -131,7 +131,7 @@ fn its_help_shows_examples() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
     for word in
-        ["--volume", "--admin", "--status-socket", "--controller", "--join-token", "Examples:", "curl --unix-socket"]
+        ["--volume", "--admin", "--status-socket", "--controller", "--token", "Examples:", "curl --unix-socket"]
     {
         assert!(said.contains(word), "{word} in {said}");
     }

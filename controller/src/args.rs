@@ -78,6 +78,9 @@ pub struct ReplicaArgs {
     /// enrol with join tokens that it signs (`scalwsctl join-token`).
     #[arg(long, value_name = "DIR")]
     pub authority: Option<PathBuf>,
+    /// How an agent proves who it is when it enrols.
+    #[arg(long, value_enum, default_value_t = Enrolment::JoinToken)]
+    pub enrolment: Enrolment,
     /// The fleet that serves classes without parameters. It is there without a ProxyFleet too, with the ports of --http and
     /// --https.
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "scalws/default")]
@@ -176,6 +179,16 @@ impl Args {
         }
         settings
     }
+}
+
+/// How an agent proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Enrolment {
+    /// A token that `scalwsctl join-token` made with the authority: it names the agent and its fleet.
+    JoinToken,
+    /// The token of the service account of its pod, for the audience scalws.io/agent. The API server says which pod it is, and a
+    /// ProxyFleet which fleet the pod's workload is.
+    PodToken,
 }
 
 /// Where objects come from.

@@ -16,13 +16,17 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
-use crate::args::{Args, ReplicaArgs};
+use crate::args::{Args, Enrolment, ReplicaArgs};
 use crate::election::{self, Elector, Lease, Standing, Term};
 use crate::epoch::Epochs;
 use crate::hub::Hub;
 use crate::hub::names::Names;
+use crate::identity::pod_redeemer::PodRedeemer;
+use crate::identity::presence::Presence;
+use crate::identity::{Membership, pod_watch};
 use crate::leadership::{self, Lead};
 use crate::service::Service;
 
@@ -74,7 +78,7 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
 
     let client = args.api_server.client().await?;
     let timeout = Duration::from_millis(settings.renew_deadline_ms / 2);
-    let lease = Lease::new(client, &replica.lease.namespace, &replica.lease.name, timeout);
+    let lease = Lease::new(client.clone(), &replica.lease.namespace, &replica.lease.name, timeout);
     let standing = watch::Sender::new(Standing::Following { leader: None });
     let role = watch::Sender::new(Role::Standby);
     let (reported, reports) = watch::channel(0);
@@ -92,7 +96,19 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
     let term = Arc::new(Term::none());
     let election =
         tokio::spawn(election::run(elector, lease, Arc::clone(&term), standing, reports, step_down, release.clone()));
-    let redeemer = TokenRedeemer { key, names: Arc::clone(&service.names), hub: Arc::clone(&service.hub) };
+    let names = Arc::clone(&service.names);
+    let (redeemer, membership, pods) = match replica.enrolment {
+        Enrolment::JoinToken => {
+            (Redeemer::Join(TokenRedeemer { key, names, hub: Arc::clone(&service.hub) }), None, None)
+        }
+        Enrolment::PodToken => {
+            let (presence, declared) = (Arc::new(Presence::default()), service.hub.declared());
+            let pods = pod_watch::follow(client.clone(), declared.clone(), Arc::clone(&presence));
+            let redeemer = PodRedeemer::new(client, Arc::clone(&presence), names, Arc::clone(&service.hub));
+            let pods = AbortOnDropHandle::new(tokio::spawn(pods));
+            (Redeemer::Pod(redeemer), Some(Membership::new(declared, presence)), Some(pods))
+        }
+    };
     let (hub, own_role) = (Arc::clone(&service.hub), role.clone());
     let ended = async move {
         let why = tokio::select! {
@@ -105,7 +121,9 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
         Ok(why)
     };
     let lead = Lead { role, term, epochs: Epochs::Lease(reported), heartbeat_ms: Some(heartbeat_ms) };
-    service.run(authority, redeemer, (enrol, push), lead, ended).await
+    let ran = service.run(authority, redeemer, (enrol, push), lead, membership, ended).await;
+    drop(pods);
+    ran
 }
 
 async fn bind(address: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
@@ -137,6 +155,21 @@ async fn hand_over(
 fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}_{:016x}", rand::random::<u64>())
+}
+
+/// How agents prove who they are.
+enum Redeemer {
+    Join(TokenRedeemer),
+    Pod(PodRedeemer),
+}
+
+impl enrol::Redeemer for Redeemer {
+    async fn redeem(&self, token: Zeroizing<String>) -> Option<AgentIdentity> {
+        match self {
+            Redeemer::Join(redeemer) => redeemer.redeem(token).await,
+            Redeemer::Pod(redeemer) => redeemer.redeem(token).await,
+        }
+    }
 }
 
 /// Checks join tokens.

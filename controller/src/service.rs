@@ -15,6 +15,7 @@ use crate::args::Args;
 use crate::hub::Hub;
 use crate::hub::names::Names;
 use crate::hub::sessions::Sessions;
+use crate::identity::Membership;
 use crate::leadership::Lead;
 use crate::pipeline::{Worker, WorkerHandle};
 use crate::store::Memory;
@@ -78,6 +79,7 @@ impl Service {
         redeemer: R,
         (enrol_listener, push_listener): (TcpListener, TcpListener),
         lead: Lead,
+        membership: Option<Membership>,
         ended: impl Future<Output = anyhow::Result<&'static str>>,
     ) -> anyhow::Result<()> {
         let Service { hub, names, worker, worker_end, memory, socket, probes, args } = self;
@@ -106,7 +108,7 @@ impl Service {
             redeemer,
             stop.clone().cancelled_owned(),
         );
-        let sessions = Arc::new(Sessions::new(Arc::clone(&hub), names, lead));
+        let sessions = Arc::new(Sessions::new(Arc::clone(&hub), names, lead, membership));
         let push = server::serve(
             push_listener,
             Arc::clone(&push_tls),

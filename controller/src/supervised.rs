@@ -83,7 +83,7 @@ async fn serve(
             () = input_ended => "the supervisor is gone",
         }
     };
-    service.run(authority, redeemer, (enrol, push), lead, async { Ok(ended.await) }).await
+    service.run(authority, redeemer, (enrol, push), lead, None, async { Ok(ended.await) }).await
 }
 
 /// Asks the supervisor whose token it is.

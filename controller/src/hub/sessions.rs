@@ -1,6 +1,7 @@
 //! The hub as the sessions see it: who is admitted, and what they tell.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use push::grpc::server::{Hub as SessionHub, Lane, Welcome};
 use push::identity::AgentIdentity;
@@ -12,6 +13,7 @@ use translate::FleetName;
 use super::Hub;
 use super::names::Names;
 use crate::epoch::Epochs;
+use crate::identity::Membership;
 use crate::leadership::Lead;
 use crate::pipeline::convert;
 use crate::report::{AgentNews, Refusal};
@@ -22,12 +24,19 @@ pub struct Sessions {
     hub: Arc<Hub>,
     names: Arc<Names>,
     lead: Lead,
+    membership: Option<Membership>,
 }
 
 impl Sessions {
-    /// Sessions of a controller.
-    pub fn new(hub: Arc<Hub>, names: Arc<Names>, lead: Lead) -> Sessions {
-        Sessions { hub, names, lead }
+    /// Sessions of a controller. Without a membership to ask, whoever is proven is a proxy as long as its certificate says so.
+    pub fn new(hub: Arc<Hub>, names: Arc<Names>, lead: Lead, membership: Option<Membership>) -> Sessions {
+        Sessions { hub, names, lead, membership }
+    }
+
+    /// Before the first world nobody knows what is declared, and nothing is given to anybody.
+    fn is_member(&self, agent: &AgentIdentity) -> bool {
+        let holds = |membership: &Membership| membership.holds(agent, Instant::now()) || !self.hub.is_published();
+        self.membership.as_ref().is_none_or(holds)
     }
 
     /// Raises the epoch above one that an agent has seen: the counter first, then every fleet. Whoever asked stays parked
@@ -75,10 +84,17 @@ impl SessionHub for Sessions {
     type Place = Place;
 
     fn admit(&self, agent: &AgentIdentity) -> Option<Welcome<Place>> {
+        if !self.is_member(agent) {
+            return None;
+        }
         let name = convert::fleet_name(&agent.fleet);
         let fleet = self.hub.fleet_to_serve(&name)?;
         let agent = self.names.of(&agent.uid);
         Some(Welcome { fleet, name: agent.clone(), place: Place { fleet: name, agent } })
+    }
+
+    fn may_stay(&self, agent: &AgentIdentity) -> bool {
+        self.is_member(agent)
     }
 
     fn role(&self) -> watch::Receiver<Role> {
@@ -139,6 +155,7 @@ fn overdue(fleet: &FleetName, name: &str, version: Version) {
 fn reason(close: &Close) -> String {
     match close {
         Close::Farewell(word) => format!("told it {word}"),
+        Close::Revoked => "its pod is gone, or its fleet is not declared or served by a class any more".to_owned(),
         Close::NoHello => "no Hello came in time".to_owned(),
         Close::Silent => "it did not answer three heartbeats".to_owned(),
         Close::Protocol(what) => format!("it broke the protocol: {what}"),

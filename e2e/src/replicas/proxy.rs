@@ -40,7 +40,7 @@ impl Proxy {
             agent.args(["--controller", &known(number).to_string()]);
         }
         agent.args(["--enroll-port", &ENROLL.to_string(), "--push-port", &PUSH.to_string()]);
-        agent.arg("--trust").arg(trust).arg("--join-token").arg(&join);
+        agent.arg("--trust").arg(trust).arg("--token").arg(&join);
         proxy.spawn(agent)?;
         Ok(proxy)
     }

@@ -34,6 +34,10 @@ use crate::server_session::{Agent, Close, Event, Input, Role, ServerSession};
 /// How long a closed session may take to write its last message before its connection is cut.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How often it is asked who may stay. A stream whose reason is gone has ended within this and [`GRACE`], which together with the
+/// lag of what is asked is to be less than 10 s.
+pub const REVIEW: Duration = Duration::from_secs(2);
+
 /// The least time between two ticks of a session.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -55,6 +59,12 @@ pub trait Hub: Send + Sync + 'static {
 
     /// The fleet of a proven agent; `None` denies it (an unknown fleet, a pod that is gone).
     fn admit(&self, agent: &AgentIdentity) -> Option<Welcome<Self::Place>>;
+
+    /// Whether a proven agent that was admitted may stay; asked for each live session every [`REVIEW`]. False closes it.
+    fn may_stay(&self, agent: &AgentIdentity) -> bool {
+        let _ = agent;
+        true
+    }
 
     /// The controller's role, and every change of it.
     fn role(&self) -> watch::Receiver<Role>;
@@ -118,6 +128,7 @@ pub async fn serve<H: Hub>(
 ) -> Result<(), ServeError> {
     let sessions = Arc::new(Sessions::default());
     let role = sessions.clone().follow(hub.role());
+    let review = sessions.clone().review(Arc::clone(&hub));
     let service = Service { hub, sessions, clock: Clock(Instant::now()) };
     let service =
         PushServer::new(service).max_decoding_message_size(limits::MESSAGE).max_encoding_message_size(limits::MESSAGE);
@@ -125,6 +136,7 @@ pub async fn serve<H: Hub>(
     tokio::select! {
         served = serve_on(listener, tls, limits, Only(Method::Sync), None, routes, shutdown) => served,
         never = role => match never {},
+        never = review => match never {},
     }
 }
 
@@ -196,8 +208,10 @@ const DEADLINE: u8 = 1;
 const SUPERSEDED: u8 = 2;
 /// ... the controller's role changed, ...
 const ROLE: u8 = 4;
-/// ... the writer is done, or the stream was dropped.
+/// ... the writer is done, or the stream was dropped, ...
 const WRITTEN: u8 = 8;
+/// ... the agent may not stay.
+const REVOKED: u8 = 16;
 /// What a session's writer is told: there is something to look at.
 const WRITE: u8 = 1;
 
@@ -220,6 +234,17 @@ impl Sessions {
             self.lock().sessions.values().for_each(|(_, reader)| reader.tell(ROLE));
         }
         std::future::pending().await
+    }
+
+    /// Asks again and again who may stay.
+    async fn review<H: Hub>(self: Arc<Self>, hub: Arc<H>) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(REVIEW).await;
+            // Asked without the lock: new sessions do not wait for the answers.
+            let live: Vec<(AgentIdentity, Arc<Signal>)> =
+                self.lock().sessions.iter().map(|(agent, (_, reader))| (agent.clone(), Arc::clone(reader))).collect();
+            live.iter().filter(|(agent, _)| !hub.may_stay(agent)).for_each(|(_, reader)| reader.tell(REVOKED));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Live> {
@@ -475,6 +500,9 @@ async fn read<H: Hub>(
                 }
                 if told & SUPERSEDED != 0 {
                     shared.step(Input::Supersede);
+                }
+                if told & REVOKED != 0 {
+                    break Some(Close::Revoked);
                 }
                 if told & WRITTEN != 0 {
                     break Some(Close::Gone);

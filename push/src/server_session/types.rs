@@ -46,7 +46,7 @@ pub enum Input {
     Role(Role),
     /// A newer session of the same identity took over.
     Supersede,
-    /// The stream is no more: [`Close::Gone`] or [`Close::Expired`].
+    /// The stream is no more: [`Close::Gone`], [`Close::Expired`] or [`Close::Revoked`].
     Ended(Close),
     /// Time passed; due at [`super::ServerSession::deadline`].
     Tick,
@@ -151,6 +151,8 @@ pub enum Close {
     Gone,
     /// The certificate ended.
     Expired,
+    /// The agent is no proxy of its fleet any more: its pod is gone, or nobody declares the fleet.
+    Revoked,
     /// No Hello came in time.
     NoHello,
     /// Three heartbeats without an answer.
