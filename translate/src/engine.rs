@@ -16,8 +16,8 @@ use crate::stages::{IngressStages, Registration, Stages};
 use crate::table::Table;
 use crate::tls::TlsChoices;
 use crate::view::{Key, Unit, View};
-use crate::world::{BUILTIN_CLASS, Change, FleetName, Settings, World};
-use crate::{backend, certificate, class, emit, fleet, gateway, host, output, parse, tls};
+use crate::world::{Change, FleetName, Settings, World};
+use crate::{backend, certificate, emit, fleet, gateway, host, output, parse, tls};
 
 /// Keeps a world and its translation, and tells what each change makes different.
 ///
@@ -174,21 +174,10 @@ impl Engine {
     /// Who reads what a fleet is like: Ingresses whose class names it, with their hosts. A class that named it before and does
     /// not now has woken its Ingresses itself.
     fn readers_of_fleet(&self, name: &FleetName) -> Vec<Unit> {
-        let settings = self.world.settings();
-        let named = |class: &&Object| fleet::named_by(settings, class).as_ref() == Some(name);
-        let mut classes: Vec<Key> =
-            self.world.classes().filter(named).map(|class| Key::Class(class.key().name.clone())).collect();
-        classes.push(Key::DefaultClass);
-        if *name == settings.default_fleet {
-            classes.push(Key::Class(BUILTIN_CLASS.into()));
-        }
         let mut readers = Vec::new();
+        let classes = fleet::class_keys(&self.world, name);
         for unit in classes.iter().filter_map(|class| self.dependents.get(class)).flat_map(Set::keys) {
             let Unit::Parse(key) = unit else { continue };
-            let means = self.world.ingress(key).and_then(|ingress| class::fleet_meant(&self.world, ingress));
-            if means.as_ref() != Some(name) {
-                continue;
-            }
             readers.push(unit.clone());
             if let Some(parsed) = self.stages.parsed(key).filter(|parsed| parsed.fleet.as_ref() == Some(name)) {
                 readers.push(Unit::Output(key.clone()));

@@ -7,7 +7,7 @@ use crate::class;
 use crate::emit;
 use crate::objects::{FleetListener, FleetProtocol, GatewayObject, GatewayObjectSpec, Object, ProxyFleet};
 use crate::outcome::{Condition, Draft, Finding, Served, reasons};
-use crate::view::View;
+use crate::view::{Key, View};
 use crate::world::{BUILTIN_CLASS, FleetName, FleetSettings, Settings, World};
 
 /// The ports of a ProxyFleet that gives none.
@@ -157,4 +157,20 @@ pub(crate) fn named_by_classes(world: &World) -> BTreeSet<FleetName> {
         names.insert(settings.default_fleet.clone());
     }
     names
+}
+
+/// How Ingresses read the classes that mean a fleet.
+pub(crate) fn class_keys(world: &World, name: &FleetName) -> Vec<Key> {
+    let settings = world.settings();
+    let classes = world.classes().filter(|class| matches!(class, Object::IngressClass(_)));
+    let named = classes.filter(|class| named_by(settings, class).as_ref() == Some(name));
+    let mut keys: Vec<Key> = named.map(|class| Key::Class(class.key().name.clone())).collect();
+    let default = world.default_class().map(|class| Key::Class(class.metadata.name().into()));
+    if default.is_some_and(|default| keys.contains(&default)) {
+        keys.push(Key::DefaultClass);
+    }
+    if settings.builtin_classes && *name == settings.default_fleet && world.class(BUILTIN_CLASS).is_none() {
+        keys.push(Key::Class(BUILTIN_CLASS.into()));
+    }
+    keys
 }

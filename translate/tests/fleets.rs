@@ -181,7 +181,7 @@ fn listeners_that_cannot_be_are_said_and_the_fleet_is_none() {
 #[test]
 fn a_fleet_without_a_class_has_its_listeners_and_nothing_else() {
     let mut engine = world(2, 2);
-    let delta = apply(&mut engine, "first", vec![class("first", None)]);
+    let delta = apply(&mut engine, "first", vec![class("first", Some("nobody"))]);
     assert!(delta.puts.is_empty() && delta.removes.iter().all(|id| id.kind != Kind::Listener));
     assert_eq!(said(&engine.translation(), "first"), (Served::Full, vec!["NoClass"]));
     assert!(!engine.world().fleets_named_by_classes().contains(&named("first")));

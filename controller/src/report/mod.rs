@@ -253,6 +253,8 @@ impl Report {
     pub fn end_fleet(&mut self, name: &FleetName) {
         self.revision += 1;
         self.fleets.remove(name);
+        // They are told to go, so that nobody is there any more is no sign of a cut network.
+        self.lost_in_silence = false;
     }
 
     /// What is in a fleet, if it is one.

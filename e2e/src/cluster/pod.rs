@@ -100,6 +100,14 @@ impl Pod {
         Ok(objects.iter().filter_map(|object| object["ref"].as_str().map(str::to_owned)).collect())
     }
 
+    /// Its status document, or another view of its local API (`/v1/status`, `/debug/config`).
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn view(&self, path: &str) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.runtime.block_on(unix_get(&self.socket(), path))?.body)?)
+    }
+
     /// The sum of a metric over all its labels in `labels`.
     ///
     /// # Errors
