@@ -118,7 +118,7 @@ fn define(plane: &ControlPlane) -> Result<()> {
 /// What is wrong is refused in our words; what is right is shown with its columns.
 fn the_definition_holds(plane: &ControlPlane) -> Result<()> {
     for (object, why) in wrong() {
-        match apply(plane, &object) {
+        match plane.kubectl_reading(&object.to_string(), &["create", "--filename", "-"]) {
             Ok(_) => anyhow::bail!("{object} was taken"),
             Err(error) => {
                 ensure!(format!("{error:#}").contains(why), "{object} was refused without {why:?}: {error:#}")
