@@ -130,8 +130,7 @@ fn its_help_shows_examples() {
     let output = agent().arg("--help").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
-    for word in
-        ["--volume", "--admin", "--status-socket", "--controller", "--token", "Examples:", "curl --unix-socket"]
+    for word in ["--volume", "--admin", "--status-socket", "--controller", "--token", "Examples:", "curl --unix-socket"]
     {
         assert!(said.contains(word), "{word} in {said}");
     }

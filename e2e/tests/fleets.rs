@@ -175,7 +175,7 @@ fn a_proxy_fleet_is_checked_by_the_api_server_and_taken_up_and_dropped_by_the_co
     }
     plane.kubectl_reading(SHOP, &["apply", "--filename", "-"])?;
     let token = plane.kubectl(&["create", "token", "scalws-controller", "--namespace", "scalws"])?;
-    let mut pod = Pod::start(runtime.handle(), &plane, SERVER.parse()?, token.trim())?;
+    let mut pod = Pod::start(runtime.handle(), &plane, SERVER.parse()?, token.trim(), &[])?;
     let wait = |limit, what: &str, holds: &mut dyn FnMut() -> Result<bool>| {
         until(limit, what, holds).with_context(|| format!("{:?}\n{}", pod.readyz(), pod.log()))
     };

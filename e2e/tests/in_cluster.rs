@@ -95,7 +95,7 @@ fn start(what: &str) -> Result<Option<(Scene, String)>> {
     plane.kubectl(&["create", "namespace", NAMESPACE])?;
     let token = token(&plane, "first")?;
     let relay = Relay::start(runtime.handle(), WAY.parse()?, SERVER.parse()?)?;
-    let pod = Pod::start(runtime.handle(), &plane, WAY.parse()?, &token)?;
+    let pod = Pod::start(runtime.handle(), &plane, WAY.parse()?, &token, &[])?;
     Ok(Some((Scene { pod, relay, plane, began: Instant::now(), _runtime: runtime }, token)))
 }
 

@@ -23,6 +23,9 @@ use crate::traffic::scene::metric;
 const MOUNT: &str = "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && \
     mount --bind \"$1\" /run/secrets/kubernetes.io/serviceaccount && shift && exec \"$@\"";
 
+/// The folder of its authority.
+const AUTHORITY: &str = "authority";
+
 /// The controller and its files. Dropping it kills it.
 #[derive(Debug)]
 pub struct Pod {
@@ -32,14 +35,20 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Starts one that reaches the API server at this address, with this token. This thread has to be in the control plane's
-    /// network.
+    /// Starts one that reaches the API server at this address, with this token and these further arguments. This thread has to be in
+    /// the control plane's network.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(runtime: &Handle, plane: &ControlPlane, api: SocketAddr, token: &str) -> Result<Pod> {
+    pub fn start(
+        runtime: &Handle,
+        plane: &ControlPlane,
+        api: SocketAddr,
+        token: &str,
+        arguments: &[&str],
+    ) -> Result<Pod> {
         let folder = tempfile::tempdir()?;
-        let authority = folder.path().join("authority");
+        let authority = folder.path().join(AUTHORITY);
         authority_folder::make(&authority, "test", SystemTime::now(), Duration::from_secs(24 * 3600))?;
         let account = folder.path().join("account");
         fs::create_dir(&account)?;
@@ -53,7 +62,7 @@ impl Pod {
         command.arg("--authority").arg(&authority).arg("--state").arg(folder.path().join("state"));
         command.arg("--socket").arg(folder.path().join("c.sock")).args(["--listen", "127.0.0.1"]);
         command.args(["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"]);
-        command.env_remove("KUBECONFIG").env("HOME", folder.path());
+        command.args(arguments).env_remove("KUBECONFIG").env("HOME", folder.path());
         command.env("KUBERNETES_SERVICE_HOST", api.ip().to_string());
         command.env("KUBERNETES_SERVICE_PORT", api.port().to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -63,6 +72,14 @@ impl Pod {
 
     fn socket(&self) -> PathBuf {
         self.folder.path().join("c.sock")
+    }
+
+    /// The certificate of its authority, PEM.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn trust(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.folder.path().join(AUTHORITY).join(authority_folder::CERTIFICATE))?)
     }
 
     /// Replaces its token, as a kubelet does.

@@ -3,7 +3,7 @@
 pub mod controller;
 pub mod crowd;
 pub mod ground;
-mod proxy;
+pub mod proxy;
 pub mod relay;
 mod truth;
 pub mod world;
@@ -87,7 +87,9 @@ impl Scene {
         let replicas = (1..=CONTROLLERS).map(|number| Replica::start(runtime.handle(), number, &common));
         let replicas = replicas.collect::<Result<Vec<_>>>()?;
         let (real, played) = tokens.split_last().context("no tokens")?;
-        let proxy = Proxy::start(folder.path(), CONTROLLERS, &trust, &fs::read_to_string(real)?)?;
+        let known: Vec<_> = (1..=CONTROLLERS).map(|number| controller::known(number).to_string()).collect();
+        let ports = [controller::ENROLL, controller::PUSH];
+        let proxy = Proxy::start(folder.path(), &known, ports, &trust, &fs::read_to_string(real)?)?;
         let crowd = Crowd::start(runtime.handle(), CONTROLLERS, &trust, played)?;
         let mut targets = vec![Target::http(HTTP, STILL, &["team/still"])];
         let up = until(LIMIT, "the proxy answers", || {

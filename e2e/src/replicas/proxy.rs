@@ -7,23 +7,23 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::controller::{ENROLL, PUSH, known};
 use crate::process::program;
 
 /// The pair. Dropping it kills both.
 #[derive(Debug)]
-pub(super) struct Proxy {
+pub struct Proxy {
     volume: TempDir,
     children: Vec<Child>,
     logs: PathBuf,
 }
 
 impl Proxy {
-    /// Starts both; the agent joins with this token and trusts this authority.
+    /// Starts both, in `folder` with their log; the agent knows these controllers by their ports for enrolment and push, joins with this
+    /// token and trusts this authority.
     ///
     /// # Errors
     /// When a program is missing.
-    pub(super) fn start(folder: &Path, controllers: u8, trust: &Path, token: &str) -> Result<Proxy> {
+    pub fn start(folder: &Path, controllers: &[String], ports: [u16; 2], trust: &Path, token: &str) -> Result<Proxy> {
         let volume = tempfile::tempdir_in("/dev/shm")?;
         let logs = folder.join("proxy.log");
         let join = volume.path().join("join-token");
@@ -36,10 +36,10 @@ impl Proxy {
         proxy.spawn(scalwsd)?;
         let mut agent = Command::new(program("scalws-agent")?);
         agent.arg("--volume").arg(proxy.volume.path()).arg("--admin").arg(&admin).args(["--name", "proxy"]);
-        for number in 1..=controllers {
-            agent.args(["--controller", &known(number).to_string()]);
+        for controller in controllers {
+            agent.args(["--controller", controller]);
         }
-        agent.args(["--enroll-port", &ENROLL.to_string(), "--push-port", &PUSH.to_string()]);
+        agent.args(["--enroll-port", &ports[0].to_string(), "--push-port", &ports[1].to_string()]);
         agent.arg("--trust").arg(trust).arg("--token").arg(&join);
         proxy.spawn(agent)?;
         Ok(proxy)
@@ -53,7 +53,7 @@ impl Proxy {
     }
 
     /// What both said.
-    pub(super) fn said(&self) -> String {
+    pub fn said(&self) -> String {
         let text = fs::read_to_string(&self.logs).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(15).collect();
         format!("the proxy and its agent:\n{}", lines.into_iter().rev().collect::<Vec<_>>().join("\n"))

@@ -1,0 +1,295 @@
+//! Enrolment of pods at a real API server: whoever is not a live pod of a fleet that is declared and served gets nothing, and whoever
+//! stops being one loses its stream.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::cluster::{ControlPlane, Pod, Settings};
+use e2e::process::{program, until};
+use e2e::replicas::proxy::Proxy;
+use push::authority::bundle_from_pem;
+use push::grpc::client::{self, ClientError};
+use push::identity::AgentIdentity;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use zeroize::Zeroizing;
+
+/// The rights that are documented.
+const RIGHTS: &str = include_str!("../../docs/reference/controller-rights.yaml");
+/// The API server, in its own network.
+const SERVER: &str = "127.0.0.1:6443";
+/// Where the controller listens.
+const CONTROLLER: &str = "127.0.0.1";
+const ENROLL: u16 = 9443;
+const PUSH: u16 = 9444;
+/// Within this anything happens that needs no waiting, on a slow machine.
+const SOON: Duration = Duration::from_secs(30);
+/// A kind that is not served is looked for every 15 to 30 s.
+const LOOKED_FOR: Duration = Duration::from_secs(50);
+/// A stream whose reason is gone ends within this.
+const REVOKED: Duration = Duration::from_secs(10);
+/// The API server keeps what it found of a token for 10 s.
+const KEPT: Duration = Duration::from_secs(30);
+/// What an agent's token is for.
+const AUDIENCE: &[&str] = &["--audience", "scalws.io/agent"];
+
+const CLASS: &str = "
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: edge}
+spec:
+  controller: scalws.io/ingress-controller
+  parameters: {apiGroup: scalws.io, kind: ProxyFleet, scope: Namespace, namespace: proxies, name: edge}
+";
+
+/// The cluster, with a controller, and the fleets `proxies/edge`, which a class names, and `tenant/edge`, which none does.
+struct Scene {
+    pod: Pod,
+    plane: ControlPlane,
+    folder: TempDir,
+    runtime: Runtime,
+}
+
+/// Makes an object and gives its UID.
+fn create(plane: &ControlPlane, object: &Value) -> Result<String> {
+    plane.kubectl_reading(&object.to_string(), &["create", "--filename", "-", "--output", "jsonpath={.metadata.uid}"])
+}
+
+/// An owner reference, as a controller writes it.
+fn owned_by(kind: &str, name: &str, uid: &str) -> Value {
+    json!([{ "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true }])
+}
+
+fn template() -> Value {
+    let containers = json!([{ "name": "agent", "image": "localhost/agent:1" }]);
+    json!({
+        "metadata": { "labels": { "app": "edge" } }, "spec": { "serviceAccountName": "edge", "containers": containers },
+    })
+}
+
+/// A Deployment or a ReplicaSet. Nobody here acts on it.
+fn workload(kind: &str, namespace: &str, name: &str, owners: Value) -> Value {
+    let spec = json!({ "replicas": 1, "selector": { "matchLabels": { "app": "edge" } }, "template": template() });
+    let metadata = json!({ "name": name, "namespace": namespace, "ownerReferences": owners });
+    json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec })
+}
+
+/// A pod with the labels, the service account and the image of the fleet's pods.
+fn pod(namespace: &str, name: &str, owners: Value) -> Value {
+    let mut pod = template();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"] = json!({
+        "name": name, "namespace": namespace, "labels": { "app": "edge" }, "ownerReferences": owners,
+    });
+    pod
+}
+
+fn fleet(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "scalws.io/v1alpha1", "kind": "ProxyFleet", "metadata": { "name": "edge", "namespace": namespace },
+        "spec": {
+            "workload": { "kind": "Deployment", "name": "edge" },
+            "listeners": [
+                { "name": "http", "port": 8080, "protocol": "HTTP" }, { "name": "https", "port": 8443, "protocol": "HTTPS" },
+            ],
+        },
+    })
+}
+
+/// A Deployment with one ReplicaSet; gives the owners of its pods.
+fn deploy(plane: &ControlPlane, namespace: &str, name: &str) -> Result<Value> {
+    let deployment = create(plane, &workload("Deployment", namespace, name, json!([])))?;
+    let set = format!("{name}-1");
+    let owners = owned_by("Deployment", name, &deployment);
+    let uid = create(plane, &workload("ReplicaSet", namespace, &set, owners))?;
+    Ok(owned_by("ReplicaSet", &set, &uid))
+}
+
+/// A token of the service account `edge`.
+fn token(plane: &ControlPlane, namespace: &str, arguments: &[&str]) -> Result<String> {
+    let token = plane.kubectl(&[&["create", "token", "edge", "--namespace", namespace], arguments].concat())?;
+    Ok(token.trim().to_owned())
+}
+
+/// The token that a kubelet would give a pod for our audience.
+fn token_of(plane: &ControlPlane, namespace: &str, pod: &str) -> Result<String> {
+    token(plane, namespace, &[AUDIENCE, &["--bound-object-kind", "Pod", "--bound-object-name", pod]].concat())
+}
+
+fn start(what: &str) -> Result<Option<Scene>> {
+    let Some(plane) = ControlPlane::start(what, &Settings::default())? else { return Ok(None) };
+    plane.enter()?;
+    // After the move, so that its threads are there too.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    plane.kubectl_reading(RIGHTS, &["apply", "--filename", "-"])?;
+    let definition = Command::new(program("scalwsctl")?).arg("crds").output()?;
+    plane.kubectl_reading(&String::from_utf8(definition.stdout)?, &["create", "--filename", "-"])?;
+    plane.kubectl(&["wait", "--for=condition=Established", "crd/proxyfleets.scalws.io", "--timeout=30s"])?;
+    for namespace in ["proxies", "tenant"] {
+        plane.kubectl(&["create", "namespace", namespace])?;
+        plane.kubectl(&["create", "serviceaccount", "edge", "--namespace", namespace])?;
+        create(&plane, &fleet(namespace))?;
+    }
+    plane.kubectl_reading(CLASS, &["apply", "--filename", "-"])?;
+    let own = plane.kubectl(&["create", "token", "scalws-controller", "--namespace", "scalws"])?;
+    let arguments = ["--enrolment", "pod-token"];
+    let pod = Pod::start(runtime.handle(), &plane, SERVER.parse()?, own.trim(), &arguments)?;
+    let scene = Scene { pod, plane, folder: tempfile::tempdir()?, runtime };
+    scene.until(SOON, "the controller is ready", || Ok(scene.pod.is_well()))?;
+    scene.until(LOOKED_FOR, "it leads, and has the fleets", || {
+        Ok(scene.pod.metric("scalws_controller_leader", "")? == 1.0 && scene.has_fleet("proxies/edge")?)
+    })?;
+    Ok(Some(scene))
+}
+
+impl Scene {
+    fn until(&self, limit: Duration, what: &str, holds: impl FnMut() -> Result<bool>) -> Result<Duration> {
+        let began = Instant::now();
+        until(limit, what, holds).with_context(|| format!("{:?}\n{}", self.pod.readyz(), self.pod.log()))?;
+        Ok(began.elapsed())
+    }
+
+    fn has_fleet(&self, name: &str) -> Result<bool> {
+        let config = self.pod.view("/debug/config")?;
+        Ok(config["fleets"].as_array().context("no fleets")?.iter().any(|fleet| fleet["name"] == name))
+    }
+
+    fn results(&self, result: &str) -> Result<f64> {
+        self.pod.metric("scalws_controller_enrolments_total", &format!("result=\"{result}\""))
+    }
+
+    /// Asks for a certificate as a stranger would.
+    fn enrol(&self, token: &str) -> Result<Result<client::Credentials, ClientError>> {
+        let trust = bundle_from_pem(&self.pod.trust()?)?;
+        let address = format!("{CONTROLLER}:{ENROLL}");
+        Ok(self.runtime.block_on(client::enroll(&address, &trust, Zeroizing::new(token.to_owned()))))
+    }
+
+    /// It is refused, for one of these reasons, and the caller does not hear for which.
+    fn is_refused(&self, what: &str, token: &str, reasons: &[&str]) -> Result<()> {
+        let count = || reasons.iter().map(|reason| self.results(reason)).sum::<Result<f64>>();
+        let (before, enrolled) = (count()?, self.results("enrolled")?);
+        match self.enrol(token)? {
+            Ok(_) => bail!("{what}: it got a certificate\n{}", self.pod.log()),
+            Err(ClientError::Refused(said)) => ensure!(said == "enrolment refused", "{what}: it is told {said:?}"),
+            Err(other) => bail!("{what}: {other}"),
+        }
+        let why = || format!("{what}: not refused for {reasons:?}\n{}", self.pod.log());
+        ensure!(reasons.is_empty() || count()? > before, why());
+        ensure!(self.results("enrolled")? == enrolled, "{what}: counted as enrolled");
+        Ok(())
+    }
+
+    /// How many agents have a stream.
+    fn connected(&self) -> Result<f64> {
+        let agents = self.pod.view("/debug/agents")?;
+        let fleets = agents["fleets"].as_array().context("no fleets")?;
+        let all = fleets.iter().filter_map(|fleet| fleet["agents"].as_array()).flatten();
+        Ok(all.filter(|agent| agent["connected"] == true).count() as f64)
+    }
+
+    fn proxy(&self, token: &str) -> Result<Proxy> {
+        let trust = self.folder.path().join("ca.crt");
+        fs::write(&trust, self.pod.trust()?)?;
+        Proxy::start(self.folder.path(), &[CONTROLLER.to_owned()], [ENROLL, PUSH], &trust, token)
+    }
+}
+
+#[test]
+fn only_a_live_pod_of_a_fleet_that_is_declared_and_served_gets_a_certificate() -> Result<()> {
+    let Some(scene) = start("tokens of pods at a real API server, good ones and bad ones")? else { return Ok(()) };
+    let plane = &scene.plane;
+    let owners = deploy(plane, "proxies", "edge")?;
+    let uid = create(plane, &pod("proxies", "edge-1-a", owners.clone()))?;
+    let good = token_of(plane, "proxies", "edge-1-a")?;
+
+    scene.is_refused("no token", "", &[])?;
+    scene.is_refused("no token at all, in words", "let me in", &["not_authenticated"])?;
+    let (head, _) = good.rsplit_once('.').context("a token has a signature")?;
+    scene.is_refused("a token with another signature", &format!("{head}.AAAA"), &["not_authenticated"])?;
+    let of_pod = ["--bound-object-kind", "Pod", "--bound-object-name", "edge-1-a"];
+    let for_api = token(plane, "proxies", &of_pod)?;
+    scene.is_refused("the pod's token for the API server", &for_api, &["not_authenticated", "audience"])?;
+    let for_other = token(plane, "proxies", &[&["--audience", "vault"], &of_pod[..]].concat())?;
+    scene.is_refused("the pod's token for somebody else", &for_other, &["not_authenticated", "audience"])?;
+    let unbound = token(plane, "proxies", AUDIENCE)?;
+    scene.is_refused("a token of the service account, of no pod", &unbound, &["not_pod_bound"])?;
+
+    create(plane, &pod("proxies", "labelled", json!([])))?;
+    let token = token_of(plane, "proxies", "labelled")?;
+    scene.is_refused("a pod that has the fleet's labels and service account", &token, &["no_workload"])?;
+    create(plane, &pod("proxies", "forged", owned_by("ReplicaSet", "edge-1", "00000000-0000-0000-0000-000000000000")))?;
+    let token = token_of(plane, "proxies", "forged")?;
+    scene.is_refused("a pod that names the fleet's ReplicaSet with another UID", &token, &["no_workload"])?;
+    let others = deploy(plane, "proxies", "other")?;
+    create(plane, &pod("proxies", "other-1-a", others))?;
+    let token = token_of(plane, "proxies", "other-1-a")?;
+    scene.is_refused("a pod of a workload beside the fleet's", &token, &["not_declared"])?;
+    let tenants = deploy(plane, "tenant", "edge")?;
+    create(plane, &pod("tenant", "edge-1-a", tenants))?;
+    let token = token_of(plane, "tenant", "edge-1-a")?;
+    scene.is_refused("a pod of a fleet that no class names", &token, &["no_consent"])?;
+    create(plane, &pod("proxies", "ended", owners.clone()))?;
+    let token = token_of(plane, "proxies", "ended")?;
+    let ended = r#"{"status": {"phase": "Failed"}}"#;
+    plane.kubectl(&["patch", "pod", "ended", "--namespace", "proxies", "--subresource", "status", "--patch", ended])?;
+    scene.is_refused("a pod that has ended", &token, &["pod_ended"])?;
+    create(plane, &pod("proxies", "gone", owners))?;
+    let token = token_of(plane, "proxies", "gone")?;
+    plane.kubectl(&["delete", "pod", "gone", "--namespace", "proxies", "--force", "--grace-period=0"])?;
+    scene.is_refused("a pod that is gone", &token, &["not_authenticated", "no_pod"])?;
+
+    let credentials = scene.enrol(&good)?.map_err(|error| anyhow::anyhow!("{error}\n{}", scene.pod.log()))?;
+    let leaf = credentials.chain.first().context("an empty chain")?;
+    let agent = AgentIdentity::from_certificate(leaf)?;
+    let expected = format!("spiffe://scalws.local/fleet/proxies/edge/pod/{uid}");
+    ensure!(agent.spiffe_id() == expected, "{} instead of {expected}", agent.spiffe_id());
+    let log = scene.pod.log();
+    ensure!(!log.contains(&good) && !log.contains(head), "a token is in the log");
+    Ok(())
+}
+
+#[test]
+fn whoever_loses_its_pod_its_fleet_or_its_class_loses_its_stream() -> Result<()> {
+    let Some(scene) = start("a proxy at a real API server whose pod, fleet and class go")? else { return Ok(()) };
+    let plane = &scene.plane;
+    let owners = deploy(plane, "proxies", "edge")?;
+    create(plane, &pod("proxies", "edge-1-a", owners))?;
+    let token = token_of(plane, "proxies", "edge-1-a")?;
+    let proxy = scene.proxy(&token)?;
+    let has_stream = |has: bool| scene.connected().map(|connected| (connected == 1.0) == has);
+    let said = || proxy.said();
+    scene.until(SOON, "the proxy is served", || has_stream(true)).with_context(said)?;
+
+    plane.kubectl(&["delete", "ingressclass", "edge"])?;
+    let took = scene.until(REVOKED, "without a class it has no stream", || has_stream(false)).with_context(said)?;
+    eprintln!("class gone: stream ended after {:.1} s", took.as_secs_f64());
+    plane.kubectl_reading(CLASS, &["apply", "--filename", "-"])?;
+    scene.until(SOON, "with the class it is served again", || has_stream(true)).with_context(said)?;
+
+    plane.kubectl(&["delete", "proxyfleet", "edge", "--namespace", "proxies"])?;
+    let took = scene.until(REVOKED, "without a fleet it has no stream", || has_stream(false)).with_context(said)?;
+    eprintln!("fleet gone: stream ended after {:.1} s", took.as_secs_f64());
+    create(plane, &fleet("proxies"))?;
+    scene.until(SOON, "with the fleet it is served again", || has_stream(true)).with_context(said)?;
+
+    let credentials = scene.enrol(&token)?.map_err(|error| anyhow::anyhow!("{error}\n{}", scene.pod.log()))?;
+    plane.kubectl(&["delete", "pod", "edge-1-a", "--namespace", "proxies", "--force", "--grace-period=0"])?;
+    let took = scene.until(REVOKED, "without a pod it has no stream", || has_stream(false)).with_context(said)?;
+    eprintln!("pod gone: stream ended after {:.1} s", took.as_secs_f64());
+    // A certificate that is good for a day is good for nothing.
+    let address = format!("{CONTROLLER}:{PUSH}");
+    match scene.runtime.block_on(client::connect(&address, &credentials)) {
+        Ok(_) => bail!("a certificate of a pod that is gone opens a stream\n{}", scene.pod.log()),
+        Err(error) => ensure!(matches!(&error, ClientError::Refused(said) if said == "not permitted"), "{error}"),
+    }
+    scene.until(KEPT, "its token is refused", || {
+        Ok(matches!(scene.enrol(&token)?, Err(ClientError::Refused(said)) if said == "enrolment refused"))
+    })?;
+    ensure!(has_stream(false)?, "it has a stream again\n{}", proxy.said());
+    Ok(())
+}
