@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
-use crate::args::{Args, Enrolment, ReplicaArgs};
+use crate::args::{Args, Enrolment, ReplicaArgs, SourceKind};
 use crate::election::{self, Elector, Lease, Standing, Term};
 use crate::epoch::Epochs;
 use crate::hub::Hub;
@@ -28,6 +28,7 @@ use crate::identity::pod_redeemer::PodRedeemer;
 use crate::identity::presence::Presence;
 use crate::identity::{Membership, pod_watch};
 use crate::leadership::{self, Lead};
+use crate::report::fleet_status;
 use crate::service::Service;
 
 /// How long giving the Lease back may take when we are asked to stop.
@@ -94,6 +95,15 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
     );
     let elector = Elector::new(settings);
     let term = Arc::new(Term::none());
+    // Connections of its own, and nothing waits for it.
+    let statuses = match args.source {
+        SourceKind::Cluster => {
+            let (hub, client) = (Arc::clone(&service.hub), args.api_server.client().await?);
+            let statuses = fleet_status::run(hub, role.subscribe(), Arc::clone(&term), client);
+            Some(AbortOnDropHandle::new(tokio::spawn(statuses)))
+        }
+        SourceKind::Directory => None,
+    };
     let election =
         tokio::spawn(election::run(elector, lease, Arc::clone(&term), standing, reports, step_down, release.clone()));
     let names = Arc::clone(&service.names);
@@ -122,7 +132,7 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
     };
     let lead = Lead { role, term, epochs: Epochs::Lease(reported), heartbeat_ms: Some(heartbeat_ms) };
     let ran = service.run(authority, redeemer, (enrol, push), lead, membership, ended).await;
-    drop(pods);
+    drop((pods, statuses));
     ran
 }
 

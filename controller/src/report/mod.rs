@@ -5,6 +5,7 @@
 
 mod agents;
 mod events;
+pub(crate) mod fleet_status;
 mod objects;
 mod status;
 mod stream;
@@ -79,6 +80,8 @@ pub struct Report {
     /// For each resource, the objects that need it. Only looked up.
     users: HashMap<(FleetName, ResourceId), Set<ObjectId>>,
     fleets: BTreeMap<FleetName, FleetReport>,
+    /// Every ProxyFleet in force, with the generation of its spec.
+    proxy_fleets: BTreeMap<ObjectId, i64>,
     held: Option<String>,
     /// The stream that ended last did so because its agent did not answer.
     lost_in_silence: bool,
@@ -150,6 +153,12 @@ impl Report {
                 self.objects_by_kind.insert(id.kind().to_owned(), 0);
             }
             let Some(count) = self.objects_by_kind.get_mut(id.kind()) else { continue };
+            match change {
+                Change::Put(object) if id.kind() == "ProxyFleet" => {
+                    self.proxy_fleets.insert(id.clone(), object.metadata().generation);
+                }
+                _ => drop(self.proxy_fleets.remove(&id)),
+            }
             if matches!(change, Change::Put(_)) {
                 *count += usize::from(self.in_force.insert(id));
             } else {
