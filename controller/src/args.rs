@@ -62,9 +62,9 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  One of three replicas in a pod, whose service account may read the cluster and write the Lease:
-    scalws-controller --source cluster --authority /etc/scalws/authority --advertise $POD_IP \\
-      --state /var/lib/scalws --socket /run/scalws/controller.sock
+  One of three replicas in a pod, whose service account has the documented rights; agents are pods of a ProxyFleet:
+    scalws-controller --source cluster --authority-secret scalws/authority --trust-configmap scalws/trust \\
+      --enrolment pod-token --advertise $POD_IP --state /var/lib/scalws --socket /run/scalws/controller.sock
 
   The same from outside, on a machine of its own, with other times:
     scalws-controller --source cluster --kubeconfig ~/.kube/config --authority ./authority --listen 192.0.2.1 \\
@@ -78,6 +78,19 @@ pub struct ReplicaArgs {
     /// enrol with join tokens that it signs (`scalwsctl join-token`).
     #[arg(long, value_name = "DIR")]
     pub authority: Option<PathBuf>,
+    /// The Secret with the authority, instead of a folder. It is made when it is not there, and the leader replaces the authority in
+    /// time, with both trusted meanwhile.
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["authority", "supervised"])]
+    pub authority_secret: Option<Named>,
+    /// The ConfigMap in which the leader keeps the certificates of the authority (ca.crt) for agents to trust.
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "authority_secret")]
+    pub trust_configmap: Option<Named>,
+    /// How long an authority is valid that the controller makes.
+    #[arg(long, value_name = "TIME", default_value = "8760h", value_parser = time)]
+    pub authority_lifetime: Duration,
+    /// How long the certificate of an agent is valid. Agents renew it at half of that.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
+    pub certificate_lifetime: Duration,
     /// How an agent proves who it is when it enrols.
     #[arg(long, value_enum, default_value_t = Enrolment::JoinToken)]
     pub enrolment: Enrolment,
@@ -152,16 +165,13 @@ impl FromStr for Named {
     }
 }
 
-/// A time such as `2s` or `300ms`.
+/// A time such as `300ms`, `2s`, `90m` or `24h`.
 fn time(text: &str) -> Result<Duration, String> {
-    let number = |digits: &str| digits.parse::<u32>().map(u64::from).ok();
-    let ms = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(digits), _) => number(digits),
-        (None, Some(digits)) => number(digits).map(|seconds| seconds * 1_000),
-        (None, None) => None,
-    };
+    let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+    let in_unit = |(unit, ms): (&str, u64)| Some(u64::from(text.strip_suffix(unit)?.parse::<u32>().ok()?) * ms);
+    let ms = units.into_iter().find_map(in_unit);
     ms.map(Duration::from_millis)
-        .ok_or_else(|| "it has to be a whole number with a unit, such as 15s or 300ms".to_owned())
+        .ok_or_else(|| "it has to be a whole number with a unit, such as 300ms, 15s, 90m or 24h".to_owned())
 }
 
 impl Args {
@@ -223,7 +233,9 @@ mod tests {
     fn times_have_a_unit_and_names_a_namespace() {
         assert_eq!(time("15s"), Ok(Duration::from_secs(15)));
         assert_eq!(time("300ms"), Ok(Duration::from_millis(300)));
-        for wrong in ["", "s", "15", "1.5s", "-1s", "99999999999s", "1h"] {
+        assert_eq!(time("90m"), Ok(Duration::from_secs(90 * 60)));
+        assert_eq!(time("8760h"), Ok(Duration::from_secs(365 * 24 * 3600)));
+        for wrong in ["", "s", "h", "15", "1.5s", "-1s", "99999999999s", "1d", "1 h"] {
             assert!(time(wrong).is_err(), "{wrong:?}");
         }
         let named = |text: &str| text.parse::<Named>().map(|named| format!("{} {}", named.namespace, named.name));

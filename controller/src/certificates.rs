@@ -1,5 +1,6 @@
 //! The controller's own certificate for both listeners, replaced in time.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -10,8 +11,9 @@ use crate::identity::SERVER_NAME;
 
 /// How long a certificate of the controller is valid; the next one is made at half of it.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
-/// How often it is looked whether a next one has to be made: agents who come meanwhile may be refused because of the time.
-const LOOK: Duration = Duration::from_secs(10);
+/// How often it is looked whether a next one has to be made: agents who come meanwhile may be refused because of the time, or by an
+/// authority that they do not trust any more.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// TLS for both listeners with a fresh certificate: enrolment, push.
 ///
@@ -22,24 +24,25 @@ pub(crate) fn slots(authority: &Authority) -> anyhow::Result<(tls::TlsSlot, tls:
     Ok((tls::slot(tls::enrolment_server(&own)?), tls::slot(tls::push_server(&own, authority.bundle())?)))
 }
 
-/// Replaces the certificate in time, for ever. Gives an error when no new one can be made.
+/// Replaces the certificate in time, and whom it trusts when the authority changes, for ever. Gives an error when no new one can be
+/// made.
 pub(crate) async fn renew(
     authority: &ArcSwap<Authority>,
     enrol_tls: &tls::TlsSlot,
     push_tls: &tls::TlsSlot,
 ) -> anyhow::Error {
-    let mut made = SystemTime::now();
+    let (mut made, mut by) = (SystemTime::now(), authority.load_full());
     loop {
         tokio::time::sleep(LOOK).await;
-        let now = SystemTime::now();
-        if !is_due(made, now) {
+        let (now, present) = (SystemTime::now(), authority.load_full());
+        if !is_due(made, now) && Arc::ptr_eq(&by, &present) {
             continue;
         }
-        match slots(&authority.load()) {
+        match slots(&present) {
             Ok((enrol, push)) => {
                 enrol_tls.store(enrol.load_full());
                 push_tls.store(push.load_full());
-                made = now;
+                (made, by) = (now, present);
                 tracing::info!("the controller's certificate was renewed");
             }
             Err(error) => return error.context("the controller's certificate"),

@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod api_server;
 pub mod args;
+pub mod authority;
 mod certificates;
 
 pub mod election;

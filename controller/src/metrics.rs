@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -80,6 +80,7 @@ pub struct Metrics {
     enrolments: Family<ResultLabels, Counter>,
     state_failures: Counter,
     leader: Gauge,
+    authority_ends: Gauge,
     sent: Sent,
     lag: Histogram,
     watches: WatchMetrics,
@@ -102,6 +103,7 @@ impl Default for Metrics {
             enrolments: Family::default(),
             state_failures: Counter::default(),
             leader: Gauge::default(),
+            authority_ends: Gauge::default(),
             sent: Sent::new(&sent),
             lag: Histogram::new(LAG_BUCKETS),
             watches: WatchMetrics::default(),
@@ -127,6 +129,11 @@ impl Default for Metrics {
             metrics.state_failures.clone(),
         );
         registry.register("leader", "1 while this controller leads", metrics.leader.clone());
+        registry.register(
+            "authority_expiration_timestamp_seconds",
+            "When the certificate that signs agents ends, since 1970; 0 while it is not known",
+            metrics.authority_ends.clone(),
+        );
         registry.register("sent_bytes", "Bytes of messages to agents by lane, before gRPC and TLS", sent);
         registry.register_with_unit(
             "push_lag",
@@ -171,6 +178,12 @@ impl Metrics {
     /// Notes that something could not be written into the state directory.
     pub fn state_not_written(&self) {
         self.state_failures.inc();
+    }
+
+    /// Notes when the certificate that signs agents ends.
+    pub fn authority_ends(&self, at: SystemTime) {
+        let seconds = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.authority_ends.set(i64::try_from(seconds).unwrap_or(i64::MAX));
     }
 
     /// Notes whether this controller leads.

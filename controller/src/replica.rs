@@ -1,12 +1,12 @@
 //! The controller as one of several replicas: an authority that all of them hold, join tokens, and a Lease that one holds.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
+use push::authority::Authority;
 use push::authority_folder;
 use push::grpc::enrol;
 use push::identity::AgentIdentity;
@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
 use crate::args::{Args, Enrolment, ReplicaArgs, SourceKind};
+use crate::authority::{self, Keeper, Lifetimes};
 use crate::election::{self, Elector, Lease, Standing, Term};
 use crate::epoch::Epochs;
 use crate::hub::Hub;
@@ -37,9 +38,9 @@ const RELEASE: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Runs until a signal or a fault.
-pub(crate) fn run(args: &Args, authority: &Path) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    runtime.block_on(serve(args, &args.replica, authority))
+    runtime.block_on(serve(args, &args.replica))
 }
 
 /// The address that agents reach us by.
@@ -53,14 +54,26 @@ fn advertised(replica: &ReplicaArgs) -> anyhow::Result<String> {
     }
 }
 
-async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
+/// The authority, and who takes care of it when it is in a Secret.
+async fn authority(args: &Args, replica: &ReplicaArgs) -> anyhow::Result<(Arc<ArcSwap<Authority>>, Option<Keeper>)> {
+    let ReplicaArgs { authority_secret, authority: folder, trust_configmap, .. } = replica;
+    let lifetimes = Lifetimes { authority: replica.authority_lifetime, certificate: replica.certificate_lifetime };
+    if let Some(secret) = authority_secret.clone() {
+        let settings = authority::Settings { secret, trust: trust_configmap.clone(), lifetimes };
+        let keeper = Keeper::open(args.api_server.client().await?, settings).await?;
+        return Ok((keeper.authority(), Some(keeper)));
+    }
+    let folder = folder.as_deref().context("no authority")?;
     let authority = authority_folder::read(folder).with_context(|| {
         format!("--authority {0}: no authority can be read; `scalwsctl authority {0}` makes one", folder.display())
     })?;
-    let key = JoinKey::of(&authority);
-    let authority = Arc::new(ArcSwap::from_pointee(authority));
+    Ok((Arc::new(ArcSwap::from_pointee(authority.with_lifetime(lifetimes.certificate))), None))
+}
+
+async fn serve(args: &Args, replica: &ReplicaArgs) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
+    let (authority, keeper) = authority(args, replica).await?;
     let settings = replica.election(identity(), advertised(replica)?);
     settings.check().with_context(|| {
         let ReplicaArgs { lease_duration, renew_deadline, retry_period, .. } = replica;
@@ -109,7 +122,8 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
     let names = Arc::clone(&service.names);
     let (redeemer, membership, pods) = match replica.enrolment {
         Enrolment::JoinToken => {
-            (Redeemer::Join(TokenRedeemer { key, names, hub: Arc::clone(&service.hub) }), None, None)
+            let authority = Arc::clone(&authority);
+            (Redeemer::Join(TokenRedeemer { authority, names, hub: Arc::clone(&service.hub) }), None, None)
         }
         Enrolment::PodToken => {
             let (presence, declared) = (Arc::new(Presence::default()), service.hub.declared());
@@ -119,6 +133,11 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
             (Redeemer::Pod(redeemer), Some(Membership::new(declared, presence)), Some(pods))
         }
     };
+    let keeper = keeper.map(|keeper| {
+        let hub = Arc::clone(&service.hub);
+        let kept = keeper.keep(role.subscribe(), move |held| authority::note(hub.metrics(), held));
+        AbortOnDropHandle::new(tokio::spawn(kept))
+    });
     let (hub, own_role) = (Arc::clone(&service.hub), role.clone());
     let ended = async move {
         let why = tokio::select! {
@@ -132,7 +151,7 @@ async fn serve(args: &Args, replica: &ReplicaArgs, folder: &Path) -> anyhow::Res
     };
     let lead = Lead { role, term, epochs: Epochs::Lease(reported), heartbeat_ms: Some(heartbeat_ms) };
     let ran = service.run(authority, redeemer, (enrol, push), lead, membership, ended).await;
-    drop((pods, statuses));
+    drop((pods, statuses, keeper));
     ran
 }
 
@@ -184,7 +203,7 @@ impl enrol::Redeemer for Redeemer {
 
 /// Checks join tokens.
 struct TokenRedeemer {
-    key: JoinKey,
+    authority: Arc<ArcSwap<Authority>>,
     names: Arc<Names>,
     hub: Arc<Hub>,
 }
@@ -192,7 +211,7 @@ struct TokenRedeemer {
 impl enrol::Redeemer for TokenRedeemer {
     async fn redeem(&self, token: Zeroizing<String>) -> Option<AgentIdentity> {
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(u64::MAX, |since| since.as_secs());
-        let agent = match self.key.verify(&token, now) {
+        let agent = match JoinKey::of(&self.authority.load()).verify(&token, now) {
             Ok(agent) => Some(agent),
             Err(error) => {
                 tracing::warn!(%error, "a join token was refused");

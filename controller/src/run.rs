@@ -48,12 +48,14 @@ fn start(args: &Args) -> anyhow::Result<()> {
     if let (SourceKind::Cluster, Some(folder)) = (args.source, &args.manifests) {
         bail!("--manifests {} is not read with --source cluster; give one of them", folder.display());
     }
-    match (args.supervised, &args.replica.authority) {
-        (true, _) => supervised::run(args),
-        (false, Some(authority)) => replica::run(args, authority),
-        (false, None) => bail!(
-            "nothing proves who an agent is: give --authority DIR (`scalwsctl authority DIR` makes one), or let `scalwsctl up` \
-             start the controller for a folder of manifests"
-        ),
+    if args.supervised {
+        return supervised::run(args);
     }
+    if args.replica.authority.is_none() && args.replica.authority_secret.is_none() {
+        bail!(
+            "nothing proves who an agent is: give --authority DIR (`scalwsctl authority DIR` makes one) or in a cluster \
+             --authority-secret NAMESPACE/NAME, or let `scalwsctl up` start the controller for a folder of manifests"
+        );
+    }
+    replica::run(args)
 }

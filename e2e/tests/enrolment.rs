@@ -120,7 +120,7 @@ fn token_of(plane: &ControlPlane, namespace: &str, pod: &str) -> Result<String> 
     token(plane, namespace, &[AUDIENCE, &["--bound-object-kind", "Pod", "--bound-object-name", pod]].concat())
 }
 
-fn start(what: &str) -> Result<Option<Scene>> {
+fn start(what: &str, arguments: &[&str]) -> Result<Option<Scene>> {
     let Some(plane) = ControlPlane::start(what, &Settings::default())? else { return Ok(None) };
     plane.enter()?;
     // After the move, so that its threads are there too.
@@ -135,15 +135,19 @@ fn start(what: &str) -> Result<Option<Scene>> {
         create(&plane, &fleet(namespace))?;
     }
     plane.kubectl_reading(CLASS, &["apply", "--filename", "-"])?;
-    let own = plane.kubectl(&["create", "token", "scalws-controller", "--namespace", "scalws"])?;
-    let arguments = ["--enrolment", "pod-token"];
-    let pod = Pod::start(runtime.handle(), &plane, SERVER.parse()?, own.trim(), &arguments)?;
+    let pod = controller(&plane, &runtime, arguments)?;
     let scene = Scene { pod, plane, folder: tempfile::tempdir()?, runtime };
     scene.until(SOON, "the controller is ready", || Ok(scene.pod.is_well()))?;
     scene.until(LOOKED_FOR, "it leads, and has the fleets", || {
         Ok(scene.pod.metric("scalws_controller_leader", "")? == 1.0 && scene.has_fleet("proxies/edge")?)
     })?;
     Ok(Some(scene))
+}
+
+fn controller(plane: &ControlPlane, runtime: &Runtime, arguments: &[&str]) -> Result<Pod> {
+    let own = plane.kubectl(&["create", "token", "scalws-controller", "--namespace", "scalws"])?;
+    let arguments = [&["--enrolment", "pod-token"], arguments].concat();
+    Pod::start(runtime.handle(), plane, SERVER.parse()?, own.trim(), &arguments)
 }
 
 impl Scene {
@@ -164,9 +168,25 @@ impl Scene {
 
     /// Asks for a certificate as a stranger would.
     fn enrol(&self, token: &str) -> Result<Result<client::Credentials, ClientError>> {
-        let trust = bundle_from_pem(&self.pod.trust()?)?;
-        let address = format!("{CONTROLLER}:{ENROLL}");
+        self.enrol_at(ENROLL, &self.pod.trust()?, token)
+    }
+
+    fn enrol_at(&self, port: u16, trust: &str, token: &str) -> Result<Result<client::Credentials, ClientError>> {
+        let trust = bundle_from_pem(trust)?;
+        let address = format!("{CONTROLLER}:{port}");
         Ok(self.runtime.block_on(client::enroll(&address, &trust, Zeroizing::new(token.to_owned()))))
+    }
+
+    /// What agents are told to trust.
+    fn bundle(&self) -> Result<String> {
+        let get = ["get", "configmap", "trust", "--namespace", "scalws", "--output", r"jsonpath={.data.ca\.crt}"];
+        self.plane.kubectl(&get)
+    }
+
+    /// How many authorities are trusted, and whether this one is among them, and signs.
+    fn trusts(&self, known: &str) -> Result<(usize, bool, bool)> {
+        let (bundle, known) = (bundle_from_pem(&self.bundle()?)?, bundle_from_pem(known)?);
+        Ok((bundle.len(), bundle.contains(&known[0]), bundle[0] == known[0]))
     }
 
     /// It is refused, for one of these reasons, and the caller does not hear for which.
@@ -192,16 +212,16 @@ impl Scene {
         Ok(all.filter(|agent| agent["connected"] == true).count() as f64)
     }
 
-    fn proxy(&self, token: &str) -> Result<Proxy> {
+    fn proxy(&self, bundle: &str, token: &str) -> Result<Proxy> {
         let trust = self.folder.path().join("ca.crt");
-        fs::write(&trust, self.pod.trust()?)?;
+        fs::write(&trust, bundle)?;
         Proxy::start(self.folder.path(), &[CONTROLLER.to_owned()], [ENROLL, PUSH], &trust, token)
     }
 }
 
 #[test]
 fn only_a_live_pod_of_a_fleet_that_is_declared_and_served_gets_a_certificate() -> Result<()> {
-    let Some(scene) = start("tokens of pods at a real API server, good ones and bad ones")? else { return Ok(()) };
+    let Some(scene) = start("tokens of pods at a real API server, good ones and bad ones", &[])? else { return Ok(()) };
     let plane = &scene.plane;
     let owners = deploy(plane, "proxies", "edge")?;
     let uid = create(plane, &pod("proxies", "edge-1-a", owners.clone()))?;
@@ -255,12 +275,12 @@ fn only_a_live_pod_of_a_fleet_that_is_declared_and_served_gets_a_certificate() -
 
 #[test]
 fn whoever_loses_its_pod_its_fleet_or_its_class_loses_its_stream() -> Result<()> {
-    let Some(scene) = start("a proxy at a real API server whose pod, fleet and class go")? else { return Ok(()) };
+    let Some(scene) = start("a proxy at a real API server whose pod, fleet and class go", &[])? else { return Ok(()) };
     let plane = &scene.plane;
     let owners = deploy(plane, "proxies", "edge")?;
     create(plane, &pod("proxies", "edge-1-a", owners))?;
     let token = token_of(plane, "proxies", "edge-1-a")?;
-    let proxy = scene.proxy(&token)?;
+    let proxy = scene.proxy(&scene.pod.trust()?, &token)?;
     let has_stream = |has: bool| scene.connected().map(|connected| (connected == 1.0) == has);
     let said = || proxy.said();
     scene.until(SOON, "the proxy is served", || has_stream(true)).with_context(said)?;
@@ -291,5 +311,78 @@ fn whoever_loses_its_pod_its_fleet_or_its_class_loses_its_stream() -> Result<()>
         Ok(matches!(scene.enrol(&token)?, Err(ClientError::Refused(said)) if said == "enrolment refused"))
     })?;
     ensure!(has_stream(false)?, "it has a stream again\n{}", proxy.said());
+    Ok(())
+}
+
+/// An authority that lives for 80 s, and certificates for 10 s.
+const SHORT: [&str; 8] = [
+    "--authority-secret",
+    "scalws/authority",
+    "--trust-configmap",
+    "scalws/trust",
+    "--authority-lifetime",
+    "80s",
+    "--certificate-lifetime",
+    "10s",
+];
+
+#[test]
+fn the_authority_in_a_secret_is_one_for_all_survives_mistakes_and_is_replaced_under_a_proxy() -> Result<()> {
+    let what = "an authority in a Secret at a real API server, through its whole life";
+    let Some(scene) = start(what, &SHORT)? else { return Ok(()) };
+    let plane = &scene.plane;
+    let ports = ["--enroll-port", "9543", "--push-port", "9544"];
+    let second = controller(plane, &scene.runtime, &[&SHORT[..], &ports].concat())?;
+    scene.until(SOON, "the other replica is ready", || Ok(second.is_well())).with_context(|| second.log())?;
+    scene.until(SOON, "the bundle is there for everybody", || Ok(scene.bundle().is_ok_and(|text| !text.is_empty())))?;
+    let first = scene.bundle()?;
+    let owners = deploy(plane, "proxies", "edge")?;
+    create(plane, &pod("proxies", "edge-1-a", owners))?;
+    let token = token_of(plane, "proxies", "edge-1-a")?;
+    for port in [ENROLL, 9543] {
+        scene.enrol_at(port, &first, &token)?.with_context(|| format!("port {port}: {}", scene.pod.log()))?;
+    }
+    let proxy = scene.proxy(&first, &token)?;
+    let said = || proxy.said();
+    let served = || Ok(scene.connected()? == 1.0);
+    scene.until(SOON, "the proxy is served", served).with_context(said)?;
+
+    // Deleted by mistake: a new authority would make strangers of all agents.
+    let secret = ["secret", "authority", "--namespace", "scalws"];
+    plane.kubectl(&[&["delete"], &secret[..]].concat())?;
+    let get = [&["get"], &secret[..], &["--output", r"jsonpath={.data.ca\.key}"]].concat();
+    scene.until(SOON, "the Secret is there again", || Ok(plane.kubectl(&get).is_ok_and(|text| !text.is_empty())))?;
+    let key = plane.kubectl(&get)?;
+    plane.kubectl(&[&["patch"], &secret[..], &["--patch", r#"{"data": {"ca.key": "Tk8gS0VZ"}}"#]].concat())?;
+    scene.until(SOON, "it is said that the Secret cannot be used", || {
+        Ok(scene.pod.log().contains("the Secret holds no authority") && second.log().contains("ca.key cannot be used"))
+    })?;
+    scene.enrol_at(ENROLL, &first, &token)?.context("a Secret that cannot be used took the authority away")?;
+    plane
+        .kubectl(&[&["patch"], &secret[..], &["--patch", &format!(r#"{{"data": {{"ca.key": "{key}"}}}}"#)]].concat())?;
+
+    let life = Duration::from_secs(80);
+    scene.until(life, "the next one is announced, and the first signs", || {
+        Ok(scene.trusts(&first)? == (2, true, true))
+    })?;
+    scene.until(life, "the next one signs, and the first is trusted", || {
+        Ok(scene.trusts(&first)? == (2, true, false))
+    })?;
+    scene.until(life, "the next one is alone", || Ok(scene.trusts(&first)? == (1, false, false)))?;
+    let next = scene.bundle()?;
+    for port in [ENROLL, 9543] {
+        scene.enrol_at(port, &next, &token)?.with_context(|| format!("port {port}: {}", scene.pod.log()))?;
+        ensure!(
+            scene.enrol_at(port, &first, &token)?.is_err(),
+            "port {port} still shows the first authority's certificate"
+        );
+    }
+    // The agent that came under the first authority is still here, and has not been started again.
+    scene.until(SOON, "the proxy is served under the next one", served).with_context(said)?;
+    let ends = scene.pod.metric("scalws_controller_authority_expiration_timestamp_seconds", "")?;
+    ensure!(ends > 1.7e9, "the end of the authority is in the metrics: {ends}");
+    for log in [scene.pod.log(), second.log(), proxy.said()] {
+        ensure!(!log.contains("PRIVATE KEY") && !log.contains(&key), "a key is in a log");
+    }
     Ok(())
 }

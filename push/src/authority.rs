@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use journal::mutants::{self, Mutant};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
@@ -183,6 +185,42 @@ pub fn bundle_from_pem(pem: &str) -> Result<Vec<CertificateDer<'static>>, Author
     let bundle: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let bundle = bundle.map_err(|_| AuthorityError::Material("certificate"))?;
     if bundle.is_empty() { Err(AuthorityError::Material("certificate")) } else { Ok(bundle) }
+}
+
+/// Certificates as PEM text, in order (RFC 7468).
+pub fn bundle_to_pem(bundle: &[CertificateDer<'_>]) -> String {
+    let one = |certificate: &CertificateDer<'_>| {
+        let text = STANDARD.encode(certificate);
+        let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+    };
+    bundle.iter().map(one).collect()
+}
+
+/// The time of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// When it was signed, if it is one of ours: its validity begins [`BACKDATED`] earlier.
+    pub signed_at: SystemTime,
+    /// When it ends.
+    pub not_after: SystemTime,
+}
+
+/// When a certificate was signed, and when it ends.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, AuthorityError> {
+    let unusable = || AuthorityError::Material("certificate");
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| unusable())?;
+    let at = |seconds: i64| {
+        let seconds = u64::try_from(seconds).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+    };
+    let validity = parsed.validity();
+    let begin = at(validity.not_before.timestamp()).ok_or_else(unusable)?;
+    let not_after = at(validity.not_after.timestamp()).ok_or_else(unusable)?;
+    Ok(Validity { signed_at: begin + BACKDATED, not_after })
 }
 
 /// A new P-256 key and a request to sign it; nothing but the key is in the request.

@@ -35,8 +35,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Starts one that reaches the API server at this address, with this token and these further arguments. This thread has to be in
-    /// the control plane's network.
+    /// Starts one that reaches the API server at this address, with this token and these further arguments, and with an authority in a
+    /// folder unless they name a Secret. This thread has to be in the control plane's network.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -59,7 +59,10 @@ impl Pod {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--", "sh", "-c", MOUNT, "sh"]).arg(account);
         command.arg(program("scalws-controller")?).args(["--source", "cluster", "--log", "json"]);
-        command.arg("--authority").arg(&authority).arg("--state").arg(folder.path().join("state"));
+        if !arguments.contains(&"--authority-secret") {
+            command.arg("--authority").arg(&authority);
+        }
+        command.arg("--state").arg(folder.path().join("state"));
         command.arg("--socket").arg(folder.path().join("c.sock")).args(["--listen", "127.0.0.1"]);
         command.args(["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"]);
         command.args(arguments).env_remove("KUBECONFIG").env("HOME", folder.path());
