@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use config::ListenerName;
+use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,6 +26,9 @@ use crate::service;
 
 /// How long a client may take for a request head; an idle kept connection is closed after it, too.
 pub const HEAD_LIMIT: Duration = Duration::from_secs(60);
+/// How long a kept connection may go on to bring requests once it is to end. A client may be sending its next one at this moment: it is
+/// answered, and told that it was the last (RFC 9112 section 9.6). HTTP/2 has a frame for that.
+const LAST_CALL: Duration = Duration::from_secs(2);
 /// How long a client may take no byte of what is written to it.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 /// The most bytes of one HTTP/1 request head, and of one HTTP/2 header list.
@@ -134,9 +139,16 @@ where
     let Arrival { client, listener, open, mut stop } = arrival;
     let findings = io.scanner.as_ref().map(Scanner::findings);
     let peer = Arc::new(Peer { client, listener, tls, requests: AtomicU64::new(0), findings, _open: open });
+    let ending = stop.clone();
     let answer = service_fn(move |request| {
-        let (proxy, peer) = (Arc::clone(&proxy), Arc::clone(&peer));
-        async move { Ok::<_, Infallible>(service::handle(proxy, peer, request).await) }
+        let (proxy, peer, ending) = (Arc::clone(&proxy), Arc::clone(&peer), ending.clone());
+        async move {
+            let mut response = service::handle(proxy, peer, request).await;
+            if version == Version::Http1 && *ending.borrow() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let io = TokioIo::new(io);
     let result = match version {
@@ -146,10 +158,13 @@ where
             let mut connection = pin!(builder.serve_connection(io, answer).with_upgrades());
             tokio::select! {
                 result = connection.as_mut() => result,
-                () = stopped(&mut stop) => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
+                () = stopped(&mut stop) => match tokio::time::timeout(LAST_CALL, connection.as_mut()).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                },
             }
         }
         Version::Http2 => {

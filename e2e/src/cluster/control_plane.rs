@@ -49,10 +49,12 @@ impl Component {
 pub struct Settings {
     /// Further arguments of kube-apiserver; none may contain a space.
     pub api_server: Vec<String>,
+    /// How many nodes there are, with containers, the controllers of Kubernetes, a scheduler and names.
+    pub nodes: u8,
 }
 
-/// kube-apiserver and etcd, no controllers and no nodes: pods stay pending, a namespace that is deleted stays, and service accounts
-/// are there only when the test makes them. Dropping it ends it, and so does the death of the test.
+/// kube-apiserver and etcd. Without nodes there are no controllers either: pods stay pending, a namespace that is deleted stays, and
+/// service accounts are there only when the test makes them. Dropping it ends it, and so does the death of the test.
 #[derive(Debug)]
 pub struct ControlPlane {
     programs: PathBuf,
@@ -69,7 +71,7 @@ impl ControlPlane {
     /// # Errors
     /// When it does not become ready, with its logs.
     pub fn start(what: &str, settings: &Settings) -> Result<Option<ControlPlane>> {
-        let programs = match here::programs() {
+        let programs = match here::programs(settings.nodes > 0) {
             Ok(programs) => programs,
             Err(why) => {
                 not_run(what, &why);
@@ -78,7 +80,9 @@ impl ControlPlane {
         };
         let state = tempfile::tempdir()?;
         let mut up = script("up.sh", &programs, state.path());
-        up.envs([("NODE", "0"), ("KCM", "0"), ("LIFELINE", "1")]).env("APISERVER_ARGS", settings.api_server.join(" "));
+        let controllers = if settings.nodes > 0 { "1" } else { "0" };
+        up.env("NODE", settings.nodes.to_string()).envs([("KCM", controllers), ("LIFELINE", "1")]);
+        up.env("APISERVER_ARGS", settings.api_server.join(" "));
         up.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = up.spawn().context("up.sh")?;
         // Taken first: waiting for the output would close it.
@@ -137,6 +141,28 @@ impl ControlPlane {
         let output = give(child, text)?;
         ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), said(&output));
         Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// `helm` with these arguments; gives what it wrote to stdout. Only where there are nodes.
+    ///
+    /// # Errors
+    /// When it does not exit with 0, with what it wrote to stderr.
+    pub fn helm(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.inside("helm").args(arguments).env("HOME", self.state.path()).output()?;
+        ensure!(output.status.success(), "helm {}: {}", arguments.join(" "), said(&output));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Makes an image of a folder, with the shared libraries that this program in it needs, and gives it to every node.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn image(&self, name: &str, root: &Path, program: &str) -> Result<()> {
+        let mut make = script("image.sh", &self.programs, self.state.path());
+        make.envs([("WITH_LIBS", "1"), ("IMAGE_USER", "65532:65532")]);
+        let output = make.arg(name).arg(root).arg(program).output()?;
+        ensure!(output.status.success(), "image {name}: {}", said(&output));
+        Ok(())
     }
 
     /// Kills a component (SIGKILL), which stays down until it is started.

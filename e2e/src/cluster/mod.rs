@@ -7,4 +7,5 @@ mod pod;
 
 pub use connection::Connector;
 pub use control_plane::{Component, ControlPlane, Settings};
+pub use here::helm;
 pub use pod::Pod;

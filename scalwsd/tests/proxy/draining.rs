@@ -49,6 +49,23 @@ async fn requests_under_way_end_and_their_connections_close() {
 }
 
 #[tokio::test]
+async fn a_request_on_a_kept_connection_that_crosses_the_end_is_answered_and_told_that_it_was_the_last() {
+    let (mut site, backend) = (Site::new().await, Backend::start("one").await);
+    site.serve("a.example", &[&backend.address], |_| {}).await;
+    let mut kept = connect(site.http).await;
+    assert_eq!(send(&mut kept, GET).await.status, 200);
+    let proxy = std::sync::Arc::clone(&site.worker.proxy);
+    // Connections are told to end by then.
+    site.worker.loader.drain().await;
+    let reply = send(&mut kept, GET).await;
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")), "it was sent before the end was known");
+    let mut rest = Vec::new();
+    within(kept.read_to_end(&mut rest)).await.unwrap();
+    assert_eq!(rest, b"");
+    until(|| proxy.open() == 0).await;
+}
+
+#[tokio::test]
 async fn the_drain_time_is_a_limit() {
     let (mut site, backend) = (Site::new().await, Backend::start("one").await);
     site.serve("a.example", &[&backend.address], |_| {}).await;

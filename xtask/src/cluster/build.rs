@@ -1,5 +1,6 @@
 //! Builds the programs of a cluster into `target/cluster/<key>/bin`; what is there already is kept.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -33,10 +34,14 @@ pub(super) fn fetch(go: &Go, mode: Mode) -> Result<()> {
         return Ok(());
     }
     eprintln!("cluster: fetching modules");
-    let mut list = Command::new(&go.program);
-    list.current_dir(&sources).envs(ENVIRONMENT).args(["list", "-deps"]);
-    list.args(mode.programs().iter().map(|program| program.package));
-    command::output(list).context("Go modules cannot be fetched").map(drop)
+    let modules: BTreeSet<_> = mode.programs().iter().map(|program| program.module).collect();
+    for module in modules {
+        let mut list = Command::new(&go.program);
+        list.current_dir(sources.join(module)).envs(ENVIRONMENT).args(["list", "-deps"]);
+        list.args(mode.programs().iter().filter(|program| program.module == module).map(|program| program.package));
+        command::output(list).context("Go modules cannot be fetched")?;
+    }
+    Ok(())
 }
 
 /// Builds what a mode needs, and gives the folder of the programs.
@@ -69,7 +74,7 @@ fn build(go: &Go, ingredients: &Ingredients, program: &Program, to: &Path, name:
     std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let partial = folder.with_file_name(format!(".{}-{}", program.path.replace('/', "-"), std::process::id()));
     let mut command = Command::new(&go.program);
-    command.current_dir(repository::root().join(FOLDER)).envs(ENVIRONMENT);
+    command.current_dir(repository::root().join(FOLDER).join(program.module)).envs(ENVIRONMENT);
     command.args(&ingredients.arguments).arg("-o").arg(&partial).arg(program.package);
     let (began, cpu) = (Instant::now(), children_seconds());
     let child = command.spawn().with_context(|| format!("starting go for {}", program.path))?;

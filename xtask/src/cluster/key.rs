@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::programs::{ALL, ENVIRONMENT, arguments, kubernetes};
+use super::programs::{ALL, ENVIRONMENT, HELM, arguments, kubernetes};
 
 /// How many digits of the digest the key has.
 const DIGITS: usize = 16;
@@ -22,7 +22,9 @@ pub(super) struct Ingredients {
 impl Ingredients {
     /// Those of a folder with go.mod.
     pub(super) fn read(folder: &Path, go: &str) -> Result<Ingredients> {
-        let mut paths: Vec<PathBuf> = ["go.mod", "go.sum", "tools.go"].map(PathBuf::from).to_vec();
+        let names = ["go.mod", "go.sum", "tools.go"];
+        let mut paths: Vec<PathBuf> = names.map(PathBuf::from).to_vec();
+        paths.extend(names.map(|name| Path::new(HELM).join(name)));
         let ours = ALL.iter().filter_map(|program| program.package.strip_prefix("./"));
         paths.extend(ours.map(|package| Path::new(package).join("main.go")));
         let read = |path: PathBuf| {

@@ -155,16 +155,20 @@ fn build_for(mode: Mode) -> Result<()> {
 /// What the tests need. Where this machine cannot have it, that is said, and those tests name themselves as not run; a program that
 /// does not compile is an error.
 pub(crate) fn build_for_tests() -> Result<()> {
-    let ready = || {
+    let ready = |mode| -> Result<_> {
         machine::require_root()?;
         let go = machine::go()?;
         // At a desk nobody asked for packages.
-        machine::require_packages(Mode::ControlPlane, repository::in_ci())?;
-        build::fetch(&go, Mode::ControlPlane)?;
+        machine::require_packages(mode, repository::in_ci())?;
+        build::fetch(&go, mode)?;
         Ok(go)
     };
-    match ready() {
-        Ok(go) => build::run(&go, Mode::ControlPlane).map(drop),
+    let nodes = ready(Mode::Nodes);
+    if let Err(why) = &nodes {
+        eprintln!("cluster: tests that need nodes will not run: {why:#}");
+    }
+    match nodes.map(|go| (go, Mode::Nodes)).or_else(|_| Ok((ready(Mode::ControlPlane)?, Mode::ControlPlane))) {
+        Ok((go, mode)) => build::run(&go, mode).map(drop),
         Err(why) => {
             let why: anyhow::Error = why;
             eprintln!("cluster: not built, tests that need a real API server will not run: {why:#}");

@@ -19,14 +19,19 @@ pub(super) struct Program {
     pub(super) path: &'static str,
     /// Its package of Go.
     pub(super) package: &'static str,
+    /// The folder of its go.mod below [`FOLDER`]; empty for that of the cluster.
+    pub(super) module: &'static str,
 }
 
 const fn program(path: &'static str, package: &'static str) -> Program {
-    Program { path, package }
+    Program { path, package, module: "" }
 }
 
+/// Helm needs other versions of the same modules.
+pub(super) const HELM: &str = "helm";
+
 /// All, those of the control plane first.
-pub(super) const ALL: [Program; 10] = [
+pub(super) const ALL: [Program; 11] = [
     program("etcd", "go.etcd.io/etcd/server/v3"),
     program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     program("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
@@ -37,6 +42,7 @@ pub(super) const ALL: [Program; 10] = [
     program("images/pause/pause", "./images/pause"),
     program("images/hello/hello", "./images/hello"),
     program("images/coredns/coredns", "./images/coredns"),
+    Program { module: HELM, ..program("helm", "helm.sh/helm/v3/cmd/helm") },
 ];
 
 /// How many of them are the control plane.
@@ -111,8 +117,8 @@ mod tests {
     #[test]
     fn every_program_is_named_in_tools_go_or_is_ours() {
         let folder = crate::repository::root().join(super::FOLDER);
-        let tools = std::fs::read_to_string(folder.join("tools.go")).unwrap();
         for program in ALL {
+            let tools = std::fs::read_to_string(folder.join(program.module).join("tools.go")).unwrap();
             let ours = program.package.strip_prefix("./").is_some_and(|path| folder.join(path).is_dir());
             assert!(ours || tools.contains(&format!("\"{}\"", program.package)), "{program:?}");
         }
