@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::hub::Hub;
@@ -72,25 +72,47 @@ enum Reach {
     Probes,
 }
 
+/// Where connections come from.
+trait Accept {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one.
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Accept for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
 /// Serves everything, for ever.
 pub async fn serve(listener: UnixListener, api: Api) {
-    accept_all(async || listener.accept().await.map(|(stream, _)| stream), Reach::Everything, api).await;
+    accept_all(listener, Reach::Everything, api).await;
 }
 
 /// Serves health and metrics, for ever.
 pub async fn serve_probes(listener: TcpListener, api: Api) {
-    accept_all(async || listener.accept().await.map(|(stream, _)| stream), Reach::Probes, api).await;
+    accept_all(listener, Reach::Probes, api).await;
 }
 
-async fn accept_all<S>(accept: impl AsyncFn() -> io::Result<S>, reach: Reach, api: Api)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn accept_all(listener: impl Accept, reach: Reach, api: Api) {
     let api = Arc::new(api);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match accept().await {
+        match listener.next().await {
             Ok(stream) => {
                 let api = Arc::clone(&api);
                 tokio::spawn(async move {
