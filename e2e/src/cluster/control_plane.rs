@@ -287,7 +287,8 @@ impl ControlPlane {
     /// A program in its network, with the files and processes of this machine.
     fn inside(&self, program: &str) -> Command {
         let mut command = script("enter.sh", &self.programs, self.state.path());
-        command.env("NET_ONLY", "1").arg(program);
+        // What kubectl remembers of the kinds of a server is by its address, which all have in common.
+        command.env("NET_ONLY", "1").env("KUBECACHEDIR", self.state.path().join("kubectl")).arg(program);
         command
     }
 }
