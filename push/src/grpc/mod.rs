@@ -4,6 +4,7 @@ pub mod accept;
 pub mod client;
 pub mod enrol;
 mod identity_layer;
+mod live;
 mod pace;
 pub mod server;
 mod shared;

@@ -1,6 +1,5 @@
 //! The push listener: one session per proven agent.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +20,7 @@ use tower::Layer;
 
 use super::accept::{Limits, Peer, Proven, accept};
 use super::identity_layer::{Guarded, Method, Only};
+use super::live::{DEADLINE, REVOKED, ROLE, Registered, SUPERSEDED, Sessions, WRITTEN};
 use super::pace::Pace;
 use super::shared::Listening;
 use super::signal::Signal;
@@ -33,10 +33,6 @@ use crate::server_session::{Agent, Close, Event, Input, Role, ServerSession};
 
 /// How long a closed session may take to write its last message before its connection is cut.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// How often it is asked who may stay. A stream whose reason is gone has ended within this and [`GRACE`], which together with the
-/// lag of what is asked is to be less than 10 s.
-pub const REVIEW: Duration = Duration::from_secs(2);
 
 /// The least time between two ticks of a session.
 const TICK: Duration = Duration::from_millis(50);
@@ -60,7 +56,7 @@ pub trait Hub: Send + Sync + 'static {
     /// The fleet of a proven agent; `None` denies it (an unknown fleet, a pod that is gone).
     fn admit(&self, agent: &AgentIdentity) -> Option<Welcome<Self::Place>>;
 
-    /// Whether a proven agent that was admitted may stay; asked for each live session every [`REVIEW`]. False closes it.
+    /// Whether a proven agent that was admitted may stay; asked for each live session every 2 s. False closes it.
     fn may_stay(&self, agent: &AgentIdentity) -> bool {
         let _ = agent;
         true
@@ -189,85 +185,8 @@ impl Clock {
     }
 }
 
-/// The one live session of each agent.
-#[derive(Default)]
-struct Sessions {
-    live: Mutex<Live>,
-}
-
-/// Sessions are numbered; the reader of each can be told something.
-#[derive(Default)]
-struct Live {
-    newest: u64,
-    sessions: HashMap<AgentIdentity, (u64, Arc<Signal>)>,
-}
-
-/// What a session's reader is told: it has to work out its deadline anew, ...
-const DEADLINE: u8 = 1;
-/// ... a newer session of the same agent took over, ...
-const SUPERSEDED: u8 = 2;
-/// ... the controller's role changed, ...
-const ROLE: u8 = 4;
-/// ... the writer is done, or the stream was dropped, ...
-const WRITTEN: u8 = 8;
-/// ... the agent may not stay.
-const REVOKED: u8 = 16;
 /// What a session's writer is told: there is something to look at.
 const WRITE: u8 = 1;
-
-impl Sessions {
-    /// Registers a new session and tells an older one of the same agent that it is superseded.
-    fn begin(self: &Arc<Self>, agent: &AgentIdentity) -> Registered {
-        let reader = Arc::new(Signal::default());
-        let mut live = self.lock();
-        live.newest += 1;
-        let number = live.newest;
-        if let Some((_, older)) = live.sessions.insert(agent.clone(), (number, Arc::clone(&reader))) {
-            older.tell(SUPERSEDED);
-        }
-        Registered { sessions: Arc::clone(self), agent: agent.clone(), number, reader }
-    }
-
-    /// Tells every session when the role changes.
-    async fn follow(self: Arc<Self>, mut role: watch::Receiver<Role>) -> std::convert::Infallible {
-        while role.changed().await.is_ok() {
-            self.lock().sessions.values().for_each(|(_, reader)| reader.tell(ROLE));
-        }
-        std::future::pending().await
-    }
-
-    /// Asks again and again who may stay.
-    async fn review<H: Hub>(self: Arc<Self>, hub: Arc<H>) -> std::convert::Infallible {
-        loop {
-            tokio::time::sleep(REVIEW).await;
-            // Asked without the lock: new sessions do not wait for the answers.
-            let live: Vec<(AgentIdentity, Arc<Signal>)> =
-                self.lock().sessions.iter().map(|(agent, (_, reader))| (agent.clone(), Arc::clone(reader))).collect();
-            live.iter().filter(|(agent, _)| !hub.may_stay(agent)).for_each(|(_, reader)| reader.tell(REVOKED));
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A registered session; taken out when dropped, unless a newer one has its place.
-struct Registered {
-    sessions: Arc<Sessions>,
-    agent: AgentIdentity,
-    number: u64,
-    reader: Arc<Signal>,
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        let mut live = self.sessions.lock();
-        if live.sessions.get(&self.agent).is_some_and(|(number, _)| *number == self.number) {
-            live.sessions.remove(&self.agent);
-        }
-    }
-}
 
 struct Service<H> {
     hub: Arc<H>,

@@ -58,7 +58,11 @@ async fn a_request_on_a_kept_connection_that_crosses_the_end_is_answered_and_tol
     // Connections are told to end by then.
     site.worker.loader.drain().await;
     let reply = send(&mut kept, GET).await;
-    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")), "it was sent before the end was known");
+    assert_eq!(
+        (reply.status, reply.header("connection")),
+        (200, Some("close")),
+        "it was sent before the end was known"
+    );
     let mut rest = Vec::new();
     within(kept.read_to_end(&mut rest)).await.unwrap();
     assert_eq!(rest, b"");

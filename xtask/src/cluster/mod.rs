@@ -36,7 +36,7 @@ impl Options {
 enum Verb {
     /// Build the programs, once for as long as what they are made of is the same
     #[command(after_help = format!("Examples:
-  cargo xtask cluster build --control-plane   what tests need: the API alone
+  cargo xtask cluster build --control-plane   the API alone: enough for all tests but those of containers
   cargo xtask cluster build                   what a node needs too
 
 They go to target/cluster/<key>/bin, to which target/cluster/current points. Needs Go; as root, Debian packages that are \
