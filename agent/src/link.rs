@@ -6,10 +6,12 @@ use push::agent_session::Close;
 use push::grpc::client::{self, ClientError, Credentials, Link};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rustls_pki_types::CertificateDer;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
+use zeroize::Zeroizing;
 
-use crate::bootstrap::{Addresses, Bootstrap, BootstrapError};
+use crate::bootstrap::{Addresses, Bootstrap, BootstrapError, Bootstrapped};
 use crate::candidates::{Answer, Attempt, Candidates};
 
 /// How long to wait when the source of addresses says that no controller is there. Asking it costs nothing.
@@ -70,6 +72,9 @@ struct Identity {
 struct Enrolment<B> {
     bootstrap: B,
     identity: Option<Identity>,
+    /// The authorities of the last answer. They outlive the certificate: a file that was copied once knows less of an authority that
+    /// was replaced since.
+    trust: Option<Vec<CertificateDer<'static>>>,
 }
 
 impl<B: Bootstrap> Enrolment<B> {
@@ -89,13 +94,13 @@ impl<B: Bootstrap> Enrolment<B> {
     }
 
     async fn enrol(&mut self, address: &str, limit: Duration) -> Result<(), LinkError> {
-        let boot = self.bootstrap.credentials().await?;
-        let trust = self.identity.as_ref().map_or(&boot.trust_bundle, |i| &i.credentials.trust_bundle);
-        let enrolled = timeout(limit, client::enroll(address, trust, boot.token)).await;
+        let Bootstrapped { token, trust_bundle: given } = self.bootstrap.credentials().await?;
+        let enrolled = timeout(limit, enrol_trusting(address, self.trust.as_deref(), &given, token)).await;
         let credentials =
             enrolled.map_err(|_| LinkError::TooSlow { what: "enrolment", address: address.to_owned() })??;
         tracing::info!(renew_after_s = credentials.renew_after.as_secs(), "enrolled");
         let renew_at = Instant::now() + credentials.renew_after;
+        self.trust = Some(credentials.trust_bundle.clone());
         self.identity = Some(Identity { credentials, renew_at });
         Ok(())
     }
@@ -127,8 +132,38 @@ impl<B: Bootstrap> Enrolment<B> {
         let (connect, answer) = (Duration::from_millis(attempt.connect_ms), Duration::from_millis(attempt.answer_ms));
         let credentials = self.current(&attempt.address, connect + answer).await?;
         let opened = timeout(connect, client::connect(&attempt.address.push, &credentials)).await;
-        Ok(opened.map_err(|_| LinkError::TooSlow { what: "the stream", address: attempt.address.push.clone() })??)
+        let opened =
+            opened.map_err(|_| LinkError::TooSlow { what: "the stream", address: attempt.address.push.clone() })?;
+        if let (Err(ClientError::Untrusted { .. }), Some(identity)) = (&opened, &mut self.identity) {
+            // The authority was replaced without us: the next attempt asks for the authorities that are trusted now. This
+            // certificate stays for the case that only this address is wrong.
+            identity.renew_at = Instant::now();
+        }
+        Ok(opened?)
     }
+}
+
+/// Enrols with whoever the last answer vouches for, or else the source of tokens, which is read anew each time: it knows of an
+/// authority that took the other one's place without an overlap, as when a Secret was restored.
+async fn enrol_trusting(
+    address: &str,
+    learnt: Option<&[CertificateDer<'static>]>,
+    given: &[CertificateDer<'static>],
+    token: Zeroizing<String>,
+) -> Result<Credentials, ClientError> {
+    if let Some(learnt) = learnt.filter(|learnt| *learnt != given) {
+        match client::enroll(address, learnt, token.clone()).await {
+            Err(ClientError::Untrusted { cause, .. }) => {
+                tracing::warn!(
+                    controller = address,
+                    cause,
+                    "not of the authorities of the last enrolment; trying those given"
+                );
+            }
+            answer => return answer,
+        }
+    }
+    client::enroll(address, given, token).await
 }
 
 /// Why there is no stream now.
@@ -178,7 +213,7 @@ struct Seeker<B> {
 /// When the source of tokens and addresses is gone.
 pub async fn keep<B: Bootstrap>(bootstrap: B, opened: mpsc::Sender<Opened>) -> Result<(), BootstrapError> {
     let mut seeker = Seeker {
-        enrolment: Enrolment { bootstrap, identity: None },
+        enrolment: Enrolment { bootstrap, identity: None, trust: None },
         candidates: Candidates::default(),
         named: Vec::new(),
         rng: StdRng::from_os_rng(),

@@ -490,7 +490,7 @@ async fn the_enrolment_listener_answers_one_method_and_a_token_works_once() {
     // Whoever is not the controller learns no token.
     let (foreign, ..) = mint();
     let wrong = client::enroll(&address, foreign.bundle(), Zeroizing::new("x".to_owned())).await;
-    assert!(matches!(wrong, Err(client::ClientError::Connect { .. })));
+    assert!(matches!(wrong, Err(client::ClientError::Untrusted { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]

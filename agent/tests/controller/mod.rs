@@ -4,6 +4,7 @@
 #![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used)]
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -42,8 +43,8 @@ pub fn authority() -> (String, Arc<ArcSwap<Authority>>) {
 
 pub type SharedAddresses = Arc<Mutex<Option<Addresses>>>;
 
-/// Takes the token `right`, and join tokens of its authority.
-struct Tokens(JoinKey);
+/// Takes the token `right`, and join tokens of its authority; counts.
+struct Tokens(JoinKey, Arc<AtomicUsize>);
 
 pub fn identity() -> AgentIdentity {
     AgentIdentity::new(FleetId::new("scalws", "default"), "replica-0", "uid-0").unwrap()
@@ -52,6 +53,7 @@ pub fn identity() -> AgentIdentity {
 impl Redeemer for Tokens {
     async fn redeem(&self, token: Zeroizing<String>) -> Option<AgentIdentity> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        self.1.fetch_add(1, Ordering::SeqCst);
         if *token == "right" { Some(identity()) } else { self.0.verify(&token, now).ok() }
     }
 }
@@ -84,10 +86,21 @@ impl Hub for TestHub {
     }
 }
 
+fn slots(authority: &Authority) -> [tls::TlsSlot; 2] {
+    let (now, lifetime) = (SystemTime::now(), Duration::from_secs(600));
+    let own = authority.server_identity(tls::CONTROLLER_NAME, now, lifetime).unwrap();
+    [tls::slot(tls::push_server(&own, authority.bundle()).unwrap()), tls::slot(tls::enrolment_server(&own).unwrap())]
+}
+
 /// A controller as an agent sees it; dropped, it is gone.
 pub struct Controller {
     pub hub: Arc<TestHub>,
     pub addresses: Addresses,
+    /// How many times somebody enrolled.
+    enrolled: Arc<AtomicUsize>,
+    authority: Arc<ArcSwap<Authority>>,
+    /// Of push and enrolment.
+    slots: [tls::TlsSlot; 2],
     /// While it is there, the only thread of the runtime waits for it.
     silenced: Option<std::sync::mpsc::Sender<()>>,
     /// Of its own, so that its connections end with it.
@@ -115,12 +128,10 @@ impl Controller {
             heartbeat_ms,
             events: Mutex::default(),
         });
-        let now = SystemTime::now();
-        let own = authority.load().server_identity(tls::CONTROLLER_NAME, now, Duration::from_secs(600)).unwrap();
-        let (push_tls, enrol_tls) = (
-            tls::slot(tls::push_server(&own, authority.load().bundle()).unwrap()),
-            tls::slot(tls::enrolment_server(&own).unwrap()),
-        );
+        let slots = slots(&authority.load());
+        let [push_tls, enrol_tls] = slots.clone();
+        let enrolled = Arc::new(AtomicUsize::new(0));
+        let (counted, held) = (enrolled.clone(), authority.clone());
         let bind = || {
             let listener = std::net::TcpListener::bind((host, 0)).unwrap();
             listener.set_nonblocking(true).unwrap();
@@ -139,10 +150,24 @@ impl Controller {
         runtime.spawn(async move {
             let enroll = TcpListener::from_std(enroll).unwrap();
             let (limits, rate) = (Limits::default(), Rate::default());
-            let tokens = Tokens(JoinKey::of(&authority.load()));
+            let tokens = Tokens(JoinKey::of(&authority.load()), counted);
             enrol::serve(enroll, enrol_tls, limits, rate, authority, tokens, std::future::pending()).await.unwrap();
         });
-        Controller { hub, addresses: here, silenced: None, runtime: Some(runtime) }
+        Controller { hub, addresses: here, enrolled, authority: held, slots, silenced: None, runtime: Some(runtime) }
+    }
+
+    /// Another authority from now on, as a running controller takes one: connections that are there stay.
+    pub fn swap(&self, authority: Authority) {
+        for (slot, new) in self.slots.iter().zip(slots(&authority)) {
+            slot.store(new.load_full());
+        }
+        self.authority.store(Arc::new(authority));
+    }
+
+    /// Until somebody has enrolled so many times more.
+    pub async fn enrols(&self, what: &str, times: usize) {
+        let enough = self.enrolled.load(Ordering::SeqCst) + times;
+        until(what, || self.enrolled.load(Ordering::SeqCst) >= enough).await;
     }
 
     /// As if it was stopped: the kernel takes connections, and nobody answers.

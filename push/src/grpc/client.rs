@@ -55,12 +55,20 @@ impl std::fmt::Debug for Credentials {
 /// Why there is no stream or no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The controller cannot be reached, or it is not the controller.
+    /// The controller cannot be reached.
     #[error("cannot reach the controller at {address}: {cause}")]
     Connect {
         /// The address.
         address: String,
         /// What failed.
+        cause: String,
+    },
+    /// Whoever answers there shows a certificate that none of the given authorities vouches for now. No token was sent.
+    #[error("whoever answers at {address} does not prove to be the controller: {cause}")]
+    Untrusted {
+        /// The address.
+        address: String,
+        /// What is wrong with the certificate.
         cause: String,
     },
     /// It answered and refused.
@@ -193,14 +201,27 @@ where
             Ok::<_, io::Error>(TokioIo::new(connector.connect(name, connection.await?).await?))
         }
     });
-    endpoint.connect_with_connector(connect).await.map_err(|error| failed(root_cause(&error)))
+    endpoint.connect_with_connector(connect).await.map_err(|error| {
+        let cause = root_cause(&error);
+        if is_untrusted(cause) {
+            return ClientError::Untrusted { address: address.to_owned(), cause: cause.to_string() };
+        }
+        failed(cause.to_string())
+    })
 }
 
 /// tonic says "transport error"; the reason is at the end of the chain.
-fn root_cause(error: &dyn std::error::Error) -> String {
+fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    cause.to_string()
+    cause
+}
+
+/// Whether it is about the other end's certificate. tokio-rustls wraps what rustls says in an error of input and output.
+fn is_untrusted(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let said = wrapped.and_then(|said| said.downcast_ref::<rustls::Error>()).or_else(|| cause.downcast_ref());
+    matches!(said, Some(rustls::Error::InvalidCertificate(_)))
 }
