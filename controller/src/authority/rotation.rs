@@ -48,13 +48,20 @@ pub fn plan(now: SystemTime, held: &Held, lifetimes: Lifetimes) -> Step {
     // A clock that was set back makes everything younger, and nothing due.
     let since = |at: SystemTime| now.duration_since(at).unwrap_or_default();
     if let Some(next) = held.next {
+        // Made by a clock that was far ahead: whoever waits for that day may see the signer end. A better one is announced beside it.
+        if next.signed_at.duration_since(now).is_ok_and(|ahead| ahead > lifetimes.certificate) {
+            return Step::Announce;
+        }
         return if since(next.signed_at) >= lifetimes.certificate { Step::Promote } else { Step::Keep };
     }
     if held.has_old {
         // Without a record of when it began to sign, that is counted from when it was made, which was a whole lifetime earlier.
         let signs_since = held.signs_since.unwrap_or(held.signer.signed_at + lifetimes.authority / 2);
-        return if since(signs_since) >= lifetimes.certificate { Step::Drop } else { Step::Keep };
+        if since(signs_since) >= lifetimes.certificate {
+            return Step::Drop;
+        }
     }
+    // Whatever stands in the way of a drop is in the way of nothing else: trust only grows by this.
     let life = held.signer.not_after.duration_since(held.signer.signed_at).unwrap_or_default();
     if since(held.signer.signed_at) >= life / 2 { Step::Announce } else { Step::Keep }
 }
@@ -87,6 +94,23 @@ mod tests {
         assert_eq!(plan(at(7_999), &promoted, LIFETIMES), Step::Keep);
         assert_eq!(plan(at(8_000), &promoted, LIFETIMES), Step::Drop);
         assert_eq!(plan(at(0), &promoted, LIFETIMES), Step::Keep, "a clock that was set back");
+    }
+
+    #[test]
+    fn no_date_that_a_wrong_clock_or_a_hand_left_keeps_an_authority_from_being_replaced_in_time() {
+        let (far, short) = (1_000_000, Validity { signed_at: at(0), not_after: at(4_000) });
+        let alone = Held { signer: made(0), next: None, has_old: false, signs_since: None };
+        // Signs since a day that is yet to come; made for less time than we would, beside one that was put there by hand.
+        let ahead = Held { has_old: true, signs_since: Some(at(far)), ..alone };
+        assert_eq!(plan(at(4_999), &ahead, LIFETIMES), Step::Keep);
+        assert_eq!(plan(at(5_000), &ahead, LIFETIMES), Step::Announce);
+        let by_hand = Held { signer: short, has_old: true, ..alone };
+        assert_eq!(plan(at(1_999), &by_hand, LIFETIMES), Step::Keep);
+        assert_eq!(plan(at(2_000), &by_hand, LIFETIMES), Step::Announce);
+        // Announced by a clock that was ahead: a little is waited for, more is not.
+        let announced = |seconds| Held { next: Some(made(seconds)), ..alone };
+        assert_eq!(plan(at(5_000), &announced(6_000), LIFETIMES), Step::Keep);
+        assert_eq!(plan(at(5_000), &announced(far), LIFETIMES), Step::Announce);
     }
 
     /// An agent's or a controller's certificate: who signed it, until when it is good.
