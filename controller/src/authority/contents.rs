@@ -3,7 +3,6 @@
 //! `ca.crt` holds every certificate that is trusted, the one that signs first; `ca.key` its key; `next.key` the key of the last one while
 //! that is announced. Nothing of a key is ever in a message.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::ByteString;
@@ -58,14 +57,20 @@ impl Contents {
     pub(super) fn read(secret: &mut Secret) -> Result<Contents, ContentsError> {
         let mut data = secret.data.take().unwrap_or_default();
         let mut text = |name| {
-            let ByteString(mut bytes) = data.remove(name)?;
-            let text = String::from_utf8(bytes.clone()).ok().map(Zeroizing::new);
-            bytes.zeroize();
-            text.filter(|text| !text.trim().is_empty())
+            let ByteString(bytes) = data.remove(name)?;
+            match String::from_utf8(bytes) {
+                Ok(text) => Some(Zeroizing::new(text)).filter(|text| !text.trim().is_empty()),
+                Err(error) => {
+                    error.into_bytes().zeroize();
+                    None
+                }
+            }
         };
         let certificates = text(CERTIFICATE).ok_or(ContentsError::Missing(CERTIFICATE))?.to_string();
         let key = text(KEY).ok_or(ContentsError::Missing(KEY))?;
         let next_key = text(NEXT_KEY);
+        // What others put there stays when it is written again.
+        secret.data = Some(data);
         let since = secret.metadata.annotations.as_ref().and_then(|all| all.get(SIGNS_SINCE));
         let signs_since = since.and_then(|text| text.parse::<Timestamp>().ok()).map(SystemTime::from);
         let contents = Contents { certificates, key, next_key, signs_since };
@@ -80,12 +85,13 @@ impl Contents {
     /// Writes into a Secret what it is to hold; all else in it stays.
     pub(super) fn write(&self, secret: &mut Secret) {
         let keep = |text: &str| ByteString(text.as_bytes().to_vec());
-        let mut data =
-            BTreeMap::from([(CERTIFICATE.to_owned(), keep(&self.certificates)), (KEY.to_owned(), keep(&self.key))]);
-        if let Some(next) = &self.next_key {
-            data.insert(NEXT_KEY.to_owned(), keep(next));
+        let data = secret.data.get_or_insert_default();
+        data.insert(CERTIFICATE.to_owned(), keep(&self.certificates));
+        data.insert(KEY.to_owned(), keep(&self.key));
+        match &self.next_key {
+            Some(next) => drop(data.insert(NEXT_KEY.to_owned(), keep(next))),
+            None => drop(data.remove(NEXT_KEY)),
         }
-        secret.data = Some(data);
         if let Some(since) = self.signs_since.and_then(|since| Timestamp::try_from(since).ok()) {
             let annotations = secret.metadata.annotations.get_or_insert_default();
             annotations.insert(SIGNS_SINCE.to_owned(), since.to_string());
@@ -194,6 +200,18 @@ mod tests {
         let alone = promoted.after(Step::Drop, now, LIFETIMES).unwrap().unwrap();
         assert_eq!(alone.authority().unwrap().bundle(), [new]);
         assert!(!alone.held().unwrap().has_old && promoted.after(Step::Keep, now, LIFETIMES).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_others_put_into_the_secret_stays() {
+        let contents = Contents::mint(SystemTime::now(), LIFETIMES.authority).unwrap();
+        let mut secret = contents.secret("scalws", "authority");
+        secret.data.as_mut().unwrap().insert("note".to_owned(), ByteString(b"ours".to_vec()));
+        let read = Contents::read(&mut secret).unwrap();
+        assert_eq!(secret.data.as_ref().unwrap().len(), 1, "no key is left in what was read");
+        read.write(&mut secret);
+        let names: Vec<_> = secret.data.unwrap().into_keys().collect();
+        assert_eq!(names, [CERTIFICATE, KEY, "note"]);
     }
 
     #[test]

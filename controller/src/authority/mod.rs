@@ -28,7 +28,7 @@ use contents::Contents;
 const LOOK: Duration = Duration::from_secs(5);
 /// How long one request may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How often making it is tried while another replica makes it too.
+/// How often making it is tried while another replica makes it too, or is to make it again.
 const TRIES: usize = 5;
 
 /// Where the authority is, and how long things are valid.
@@ -79,14 +79,20 @@ impl Keeper {
         let Named { namespace, name } = settings.secret.clone();
         let what = || format!("--authority-secret {namespace}/{name}");
         let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-        for _ in 0..TRIES {
+        for tries_left in (0..TRIES).rev() {
             let contents = match within(api.get_opt(&name)).await.with_context(what)? {
                 Some(mut secret) => Contents::read(&mut secret).with_context(|| {
                     format!(
-                        "{}: mend the Secret, or delete it for a new authority, with which every agent enrols anew",
+                        "{}: mend the Secret; for a new authority, with which every agent enrols anew, stop all controllers and \
+                         delete it and the ConfigMap of --trust-configmap",
                         what()
                     )
                 })?,
+                // The Secret may have been deleted a moment ago: then the leader makes it again, with the authority that agents know.
+                None if tries_left > 0 && is_trusted_already(&client, &settings).await => {
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
                 None => {
                     let contents =
                         Contents::mint(SystemTime::now(), settings.lifetimes.authority).with_context(what)?;
@@ -209,6 +215,14 @@ impl Keeper {
         tracing::info!(config_map = %format_args!("{namespace}/{name}"), "the trust bundle was written");
         Ok(())
     }
+}
+
+/// Whether agents were told to trust an authority already.
+async fn is_trusted_already(client: &Client, settings: &Settings) -> bool {
+    let Some(Named { namespace, name }) = &settings.trust else { return false };
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let map = within(api.get_opt(name)).await.ok().flatten();
+    map.and_then(|map| map.data).is_some_and(|data| data.contains_key(CERTIFICATE))
 }
 
 /// Why a request had no usable answer.
