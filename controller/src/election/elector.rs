@@ -404,7 +404,7 @@ impl Elector {
     }
 
     fn look_ms(&self) -> u64 {
-        self.settings.retry_ms.min(LOOK_MS).min(self.settings.lease_ms / LOOKS)
+        self.settings.retry_ms.min(LOOK_MS).min((self.settings.lease_ms / LOOKS).max(1))
     }
 
     /// What is due.
