@@ -127,7 +127,9 @@ async fn serve(args: &Args, replica: &ReplicaArgs) -> anyhow::Result<()> {
         }
         Enrolment::PodToken => {
             let (presence, declared) = (Arc::new(Presence::default()), service.hub.declared());
-            let pods = pod_watch::follow(client.clone(), declared.clone(), Arc::clone(&presence));
+            // Connections of its own: of those that others left idle each may be dead.
+            let own = args.api_server.client().await?;
+            let pods = pod_watch::follow(own, declared.clone(), Arc::clone(&presence));
             let redeemer = PodRedeemer::new(client, Arc::clone(&presence), names, Arc::clone(&service.hub));
             let pods = AbortOnDropHandle::new(tokio::spawn(pods));
             (Redeemer::Pod(redeemer), Some(Membership::new(declared, presence)), Some(pods))

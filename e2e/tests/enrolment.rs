@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use e2e::cluster::{ControlPlane, Pod, Settings};
 use e2e::process::{program, until};
 use e2e::replicas::proxy::Proxy;
+use e2e::replicas::relay::Relay;
 use push::authority::bundle_from_pem;
 use push::grpc::client::{self, ClientError};
 use push::identity::AgentIdentity;
@@ -21,6 +22,8 @@ use zeroize::Zeroizing;
 const RIGHTS: &str = include_str!("../../docs/reference/controller-rights.yaml");
 /// The API server, in its own network.
 const SERVER: &str = "127.0.0.1:6443";
+/// The controller's way there: an address that the server's certificate names.
+const WAY: &str = "127.0.0.1:7443";
 /// Where the controller listens.
 const CONTROLLER: &str = "127.0.0.1";
 const ENROLL: u16 = 9443;
@@ -48,6 +51,7 @@ spec:
 /// The cluster, with a controller, and the fleets `proxies/edge`, which a class names, and `tenant/edge`, which none does.
 struct Scene {
     pod: Pod,
+    way: Relay,
     plane: ControlPlane,
     folder: TempDir,
     runtime: Runtime,
@@ -135,8 +139,9 @@ fn start(what: &str, arguments: &[&str]) -> Result<Option<Scene>> {
         create(&plane, &fleet(namespace))?;
     }
     plane.kubectl_reading(CLASS, &["apply", "--filename", "-"])?;
+    let way = Relay::start(runtime.handle(), WAY.parse()?, SERVER.parse()?)?;
     let pod = controller(&plane, &runtime, arguments)?;
-    let scene = Scene { pod, plane, folder: tempfile::tempdir()?, runtime };
+    let scene = Scene { pod, way, plane, folder: tempfile::tempdir()?, runtime };
     scene.until(SOON, "the controller is ready", || Ok(scene.pod.is_well()))?;
     scene.until(LOOKED_FOR, "it leads, and has the fleets", || {
         Ok(scene.pod.metric("scalws_controller_leader", "")? == 1.0 && scene.has_fleet("proxies/edge")?)
@@ -147,7 +152,7 @@ fn start(what: &str, arguments: &[&str]) -> Result<Option<Scene>> {
 fn controller(plane: &ControlPlane, runtime: &Runtime, arguments: &[&str]) -> Result<Pod> {
     let own = plane.kubectl(&["create", "token", "scalws-controller", "--namespace", "scalws"])?;
     let arguments = [&["--enrolment", "pod-token"], arguments].concat();
-    Pod::start(runtime.handle(), plane, SERVER.parse()?, own.trim(), &arguments)
+    Pod::start(runtime.handle(), plane, WAY.parse()?, own.trim(), &arguments)
 }
 
 impl Scene {
@@ -311,6 +316,26 @@ fn whoever_loses_its_pod_its_fleet_or_its_class_loses_its_stream() -> Result<()>
         Ok(matches!(scene.enrol(&token)?, Err(ClientError::Refused(said)) if said == "enrolment refused"))
     })?;
     ensure!(has_stream(false)?, "it has a stream again\n{}", proxy.said());
+    Ok(())
+}
+
+#[test]
+fn a_pod_that_goes_unseen_on_a_dead_connection_loses_its_stream_in_time() -> Result<()> {
+    let what = "a pod that goes while the controller's connections to a real API server are dead";
+    let Some(scene) = start(what, &[])? else { return Ok(()) };
+    let owners = deploy(&scene.plane, "proxies", "edge")?;
+    create(&scene.plane, &pod("proxies", "edge-1-a", owners))?;
+    let token = token_of(&scene.plane, "proxies", "edge-1-a")?;
+    let proxy = scene.proxy(&scene.pod.trust()?, &token)?;
+    let said = || proxy.said();
+    scene.until(SOON, "the proxy is served", || Ok(scene.connected()? == 1.0)).with_context(said)?;
+
+    // The lead may be lost and won again by this: that ends no stream, and the reason in the log tells one from the other.
+    scene.way.forget();
+    scene.plane.kubectl(&["delete", "pod", "edge-1-a", "--namespace", "proxies", "--force", "--grace-period=0"])?;
+    let took = scene
+        .until(REVOKED, "its stream ends because the pod is gone", || Ok(scene.pod.log().contains("its pod is gone")));
+    eprintln!("pod gone unseen: stream ended after {:.1} s", took.with_context(said)?.as_secs_f64());
     Ok(())
 }
 

@@ -56,7 +56,7 @@ mod tests {
         let membership = Membership::new(sender.subscribe(), Arc::clone(&presence));
         let agent = AgentIdentity::new(FleetId::new("proxies", "edge"), "edge-1", "u-1").expect("a valid name");
         assert!(!membership.holds(&agent, now), "nobody has seen its pod");
-        presence.listed("proxies", ["u-1".to_owned()]);
+        presence.listed("proxies", ["u-1".to_owned()], now);
         assert!(membership.holds(&agent, now));
         sender.send_replace(of(workload.clone(), false));
         assert!(!membership.holds(&agent, now), "no class names the fleet any more");

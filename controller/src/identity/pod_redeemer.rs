@@ -125,7 +125,7 @@ impl enrol::Redeemer for PodRedeemer {
             Ok(agent) => {
                 self.hub.metrics().enrolment("enrolled");
                 self.names.learn(&agent.uid, &agent.pod);
-                self.presence.vouch(&agent.uid, Instant::now());
+                self.presence.vouch(&agent.fleet.namespace, &agent.uid, Instant::now());
                 Some(agent)
             }
             Err(refusal) => {

@@ -20,11 +20,13 @@ pub enum Way {
     Cut,
 }
 
-/// How it stands: what becomes of bytes, and how often the way was cut. Who looks too late for a cut still sees that there was one.
+/// How it stands: what becomes of bytes, how often the way was cut, and how often it forgot its connections. Who looks too late still
+/// sees that there was one.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     way: Way,
     cuts: u64,
+    forgotten: u64,
 }
 
 /// A listening end whose connections go to another address. Dropping it ends them.
@@ -49,7 +51,7 @@ impl Relay {
     /// When the address cannot be had.
     pub async fn start_here(from: SocketAddr, to: SocketAddr) -> Result<Relay> {
         let listener = TcpListener::bind(from).await.with_context(|| format!("a relay on {from}"))?;
-        let standing = watch::Sender::new(Standing { way: Way::Open, cuts: 0 });
+        let standing = watch::Sender::new(Standing { way: Way::Open, cuts: 0, forgotten: 0 });
         let task = tokio::spawn(serve(listener, to, standing.subscribe()));
         Ok(Relay { standing, task })
     }
@@ -60,6 +62,12 @@ impl Relay {
             standing.way = way;
             standing.cuts += u64::from(way == Way::Cut);
         });
+    }
+
+    /// Connections that are there stay open, and nothing passes on them any more; new ones are as if nothing had been: a firewall
+    /// that lost its table.
+    pub fn forget(&self) {
+        self.standing.send_modify(|standing| standing.forgotten += 1);
     }
 }
 
@@ -78,7 +86,7 @@ async fn serve(listener: TcpListener, to: SocketAddr, standing: watch::Receiver<
 }
 
 async fn carry(near: TcpStream, to: SocketAddr, standing: watch::Receiver<Standing>) {
-    let cuts = standing.borrow().cuts;
+    let Standing { cuts, forgotten, .. } = *standing.borrow();
     let mut cut = standing.clone();
     let both = async {
         wait_open(&mut standing.clone()).await;
@@ -87,8 +95,8 @@ async fn carry(near: TcpStream, to: SocketAddr, standing: watch::Receiver<Standi
         let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
 
         tokio::select! {
-            () = copy(near_read, far_write, &standing) => {}
-            () = copy(far_read, near_write, &standing) => {}
+            () = copy(near_read, far_write, &standing, forgotten) => {}
+            () = copy(far_read, near_write, &standing, forgotten) => {}
         }
     };
     tokio::select! {
@@ -103,12 +111,22 @@ async fn wait_open(standing: &mut watch::Receiver<Standing>) {
     let _ = standing.wait_for(|standing| standing.way == Way::Open).await;
 }
 
-/// Carries bytes until either side ends. While the way is silent, they wait.
-async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, standing: &watch::Receiver<Standing>) {
+/// Carries bytes until either side ends. While the way is silent, they wait; once the connection is forgotten, for ever.
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    standing: &watch::Receiver<Standing>,
+    forgotten: u64,
+) {
     let mut standing = standing.clone();
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
+        let read = from.read(&mut buffer).await;
+        if standing.borrow().forgotten != forgotten {
+            // Not even the end is told.
+            std::future::pending::<()>().await;
+        }
+        let Ok(length @ 1..) = read else { return };
         wait_open(&mut standing).await;
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
