@@ -3,16 +3,26 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use e2e::cluster::{ControlPlane, Pod, Settings};
 use e2e::process::{program, until};
 use e2e::replicas::proxy::Proxy;
 use e2e::replicas::relay::Relay;
-use push::authority::bundle_from_pem;
-use push::grpc::client::{self, ClientError};
+use prost::Message as _;
+use proto::codec::SmallBuffers;
+use proto::v1::{EnrollRequest, EnrollResponse};
+use push::authority::{Authority, bundle_from_pem};
+use push::grpc::client::{self, ClientError, Credentials};
+use push::grpc::tls;
 use push::identity::AgentIdentity;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -92,9 +102,10 @@ fn pod(namespace: &str, name: &str, owners: Value) -> Value {
     pod
 }
 
-fn fleet(namespace: &str) -> Value {
+/// A fleet of the Deployment `edge`.
+fn fleet(namespace: &str, name: &str) -> Value {
     json!({
-        "apiVersion": "scalws.io/v1alpha1", "kind": "ProxyFleet", "metadata": { "name": "edge", "namespace": namespace },
+        "apiVersion": "scalws.io/v1alpha1", "kind": "ProxyFleet", "metadata": { "name": name, "namespace": namespace },
         "spec": {
             "workload": { "kind": "Deployment", "name": "edge" },
             "listeners": [
@@ -124,6 +135,34 @@ fn token_of(plane: &ControlPlane, namespace: &str, pod: &str) -> Result<String> 
     token(plane, namespace, &[AUDIENCE, &["--bound-object-kind", "Pod", "--bound-object-name", pod]].concat())
 }
 
+/// The same token as the API server would have signed it so long ago, good for ten minutes, with its own key.
+fn aged(plane: &ControlPlane, token: &str, age: Duration) -> Result<String> {
+    let mut parts = token.split('.');
+    let (head, claims) = parts.next().zip(parts.next()).context("a token has three parts")?;
+    let mut claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims)?)?;
+    let signed_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.saturating_sub(age).as_secs();
+    (claims["iat"], claims["nbf"], claims["exp"]) = (signed_at.into(), signed_at.into(), (signed_at + 600).into());
+    let signed = format!("{head}.{}", BASE64_URL_SAFE_NO_PAD.encode(claims.to_string()));
+    let key = PrivateKeyDer::from_pem_file(plane.keys().join("sa.key"))?;
+    let random = SystemRandom::new();
+    let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.secret_der(), &random);
+    let key = key.map_err(|why| anyhow::anyhow!("the key of service accounts: {why}"))?;
+    let signature = key.sign(&random, signed.as_bytes()).map_err(|_| anyhow::anyhow!("it does not sign"))?;
+    Ok(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
+}
+
+/// Every method of every service that the protocol has, and some that it does not have.
+fn methods() -> Result<Vec<String>> {
+    let descriptors = prost_types::FileDescriptorSet::decode(proto::DESCRIPTORS)?;
+    let services =
+        descriptors.file.iter().flat_map(|file| file.service.iter().map(|service| (file.package(), service)));
+    let known = services.flat_map(|(package, service)| {
+        service.method.iter().map(move |method| format!("/{package}.{}/{}", service.name(), method.name()))
+    });
+    let others = ["/scalws.push.v1.Push/Other", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/"];
+    Ok(known.chain(others.map(str::to_owned)).collect())
+}
+
 fn start(what: &str, arguments: &[&str]) -> Result<Option<Scene>> {
     let Some(plane) = ControlPlane::start(what, &Settings::default())? else { return Ok(None) };
     plane.enter()?;
@@ -136,7 +175,7 @@ fn start(what: &str, arguments: &[&str]) -> Result<Option<Scene>> {
     for namespace in ["proxies", "tenant"] {
         plane.kubectl(&["create", "namespace", namespace])?;
         plane.kubectl(&["create", "serviceaccount", "edge", "--namespace", namespace])?;
-        create(&plane, &fleet(namespace))?;
+        create(&plane, &fleet(namespace, "edge"))?;
     }
     plane.kubectl_reading(CLASS, &["apply", "--filename", "-"])?;
     let way = Relay::start(runtime.handle(), WAY.parse()?, SERVER.parse()?)?;
@@ -172,11 +211,11 @@ impl Scene {
     }
 
     /// Asks for a certificate as a stranger would.
-    fn enrol(&self, token: &str) -> Result<Result<client::Credentials, ClientError>> {
+    fn enrol(&self, token: &str) -> Result<Result<Credentials, ClientError>> {
         self.enrol_at(ENROLL, &self.pod.trust()?, token)
     }
 
-    fn enrol_at(&self, port: u16, trust: &str, token: &str) -> Result<Result<client::Credentials, ClientError>> {
+    fn enrol_at(&self, port: u16, trust: &str, token: &str) -> Result<Result<Credentials, ClientError>> {
         let trust = bundle_from_pem(trust)?;
         let address = format!("{CONTROLLER}:{port}");
         Ok(self.runtime.block_on(client::enroll(&address, &trust, Zeroizing::new(token.to_owned()))))
@@ -209,6 +248,32 @@ impl Scene {
         Ok(())
     }
 
+    /// Calls a method with an empty message, and with a token as other products take it; gives the words of the refusal, none when it
+    /// is one of TLS.
+    fn call(&self, port: u16, method: &str, own: Option<&Credentials>, token: Option<&str>) -> Result<Option<String>> {
+        let own = own.map(|own| (&*own.chain, &*own.key));
+        let config = tls::client(&bundle_from_pem(&self.pod.trust()?)?, own)?;
+        let mut request = tonic::Request::new(EnrollRequest::default());
+        if let Some(token) = token {
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
+        }
+        self.runtime.block_on(async {
+            let address = format!("{CONTROLLER}:{port}");
+            let Ok(channel) = client::channel(&address, config).await else { return Ok(None) };
+            let mut client = tonic::client::Grpc::new(channel);
+            if client.ready().await.is_err() {
+                return Ok(None);
+            }
+            let codec = SmallBuffers::<EnrollRequest, EnrollResponse>::default();
+            match client.unary(request, method.parse()?, codec).await {
+                Ok(_) => bail!("{method} at port {port} answered"),
+                // The client is done with TLS 1.3 before the server has looked at its certificate.
+                Err(status) if std::error::Error::source(&status).is_some() => Ok(None),
+                Err(status) => Ok(Some(status.message().to_owned())),
+            }
+        })
+    }
+
     /// How many agents have a stream.
     fn connected(&self) -> Result<f64> {
         let agents = self.pod.view("/debug/agents")?;
@@ -236,6 +301,8 @@ fn only_a_live_pod_of_a_fleet_that_is_declared_and_served_gets_a_certificate() -
     scene.is_refused("no token at all, in words", "let me in", &["not_authenticated"])?;
     let (head, _) = good.rsplit_once('.').context("a token has a signature")?;
     scene.is_refused("a token with another signature", &format!("{head}.AAAA"), &["not_authenticated"])?;
+    let ended = aged(plane, &good, Duration::from_secs(3_600))?;
+    scene.is_refused("the pod's token, which has expired", &ended, &["not_authenticated"])?;
     let of_pod = ["--bound-object-kind", "Pod", "--bound-object-name", "edge-1-a"];
     let for_api = token(plane, "proxies", &of_pod)?;
     scene.is_refused("the pod's token for the API server", &for_api, &["not_authenticated", "audience"])?;
@@ -258,6 +325,17 @@ fn only_a_live_pod_of_a_fleet_that_is_declared_and_served_gets_a_certificate() -
     create(plane, &pod("tenant", "edge-1-a", tenants))?;
     let token = token_of(plane, "tenant", "edge-1-a")?;
     scene.is_refused("a pod of a fleet that no class names", &token, &["no_consent"])?;
+    create(plane, &fleet("proxies", "twin"))?;
+    scene.until(SOON, "the twin is there", || scene.has_fleet("proxies/twin"))?;
+    scene.is_refused("a pod whose workload two fleets declare", &good, &["ambiguous"])?;
+    plane.kubectl(&["delete", "proxyfleet", "twin", "--namespace", "proxies"])?;
+    scene.until(SOON, "the twin is gone", || Ok(!scene.has_fleet("proxies/twin")?))?;
+    let mut ending = pod("proxies", "ending", owners.clone());
+    ending["metadata"]["finalizers"] = json!(["test.scalws.io/held"]);
+    create(plane, &ending)?;
+    let token = token_of(plane, "proxies", "ending")?;
+    plane.kubectl(&["delete", "pod", "ending", "--namespace", "proxies", "--wait=false"])?;
+    scene.is_refused("a pod that is ending", &token, &["pod_ended"])?;
     create(plane, &pod("proxies", "ended", owners.clone()))?;
     let token = token_of(plane, "proxies", "ended")?;
     let ended = r#"{"status": {"phase": "Failed"}}"#;
@@ -268,6 +346,9 @@ fn only_a_live_pod_of_a_fleet_that_is_declared_and_served_gets_a_certificate() -
     plane.kubectl(&["delete", "pod", "gone", "--namespace", "proxies", "--force", "--grace-period=0"])?;
     scene.is_refused("a pod that is gone", &token, &["not_authenticated", "no_pod"])?;
 
+    // So it was the age alone that the expired one was refused for.
+    let fresh = aged(plane, &good, Duration::ZERO)?;
+    scene.enrol(&fresh)?.with_context(|| format!("a fresh token of that key\n{}", scene.pod.log()))?;
     let credentials = scene.enrol(&good)?.map_err(|error| anyhow::anyhow!("{error}\n{}", scene.pod.log()))?;
     let leaf = credentials.chain.first().context("an empty chain")?;
     let agent = AgentIdentity::from_certificate(leaf)?;
@@ -299,7 +380,7 @@ fn whoever_loses_its_pod_its_fleet_or_its_class_loses_its_stream() -> Result<()>
     plane.kubectl(&["delete", "proxyfleet", "edge", "--namespace", "proxies"])?;
     let took = scene.until(REVOKED, "without a fleet it has no stream", || has_stream(false)).with_context(said)?;
     eprintln!("fleet gone: stream ended after {:.1} s", took.as_secs_f64());
-    create(plane, &fleet("proxies"))?;
+    create(plane, &fleet("proxies", "edge"))?;
     scene.until(SOON, "with the fleet it is served again", || has_stream(true)).with_context(said)?;
 
     let credentials = scene.enrol(&token)?.map_err(|error| anyhow::anyhow!("{error}\n{}", scene.pod.log()))?;
@@ -316,6 +397,63 @@ fn whoever_loses_its_pod_its_fleet_or_its_class_loses_its_stream() -> Result<()>
         Ok(matches!(scene.enrol(&token)?, Err(ClientError::Refused(said)) if said == "enrolment refused"))
     })?;
     ensure!(has_stream(false)?, "it has a stream again\n{}", proxy.said());
+    Ok(())
+}
+
+#[test]
+fn no_method_takes_a_token_for_a_certificate_or_a_certificate_of_a_pod_that_is_gone() -> Result<()> {
+    let what = "every method of a controller at a real API server, with tokens and certificates of pods";
+    let Some(scene) = start(what, &[])? else { return Ok(()) };
+    let plane = &scene.plane;
+    let owners = deploy(plane, "proxies", "edge")?;
+    create(plane, &pod("proxies", "edge-1-a", owners.clone()))?;
+    create(plane, &pod("proxies", "edge-1-b", owners))?;
+    let (token, other) = (token_of(plane, "proxies", "edge-1-a")?, token_of(plane, "proxies", "edge-1-b")?);
+    let good = scene.enrol(&token)?.with_context(|| scene.pod.log())?;
+    let gone = scene.enrol(&other)?.with_context(|| scene.pod.log())?;
+    // The same names, signed by somebody else.
+    let minted = Authority::mint("another", SystemTime::now(), Duration::from_secs(3_600))?;
+    let stranger = Authority::from_pem(&minted.certificate_pem, &minted.key_pem)?;
+    let (key, request) = push::authority::key_and_request()?;
+    let agent = AgentIdentity::from_certificate(good.chain.first().context("an empty chain")?)?;
+    let signed = stranger.sign(&request, &agent, SystemTime::now())?;
+    let foreign = Credentials { chain: signed.chain, key: key.into(), ..good.clone() };
+    plane.kubectl(&["delete", "pod", "edge-1-b", "--namespace", "proxies", "--force", "--grace-period=0"])?;
+    let sync = "/scalws.push.v1.Push/Sync";
+    scene.until(REVOKED, "the certificate of the pod that is gone opens nothing", || {
+        let connected = scene.runtime.block_on(client::connect(&format!("{CONTROLLER}:{PUSH}"), &gone));
+        Ok(matches!(connected, Err(ClientError::Refused(said)) if said == "not permitted"))
+    })?;
+
+    let mut calls = 0;
+    let all = methods()?;
+    ensure!(all.iter().any(|method| method == sync) && all.len() > 4, "{all:?}");
+    for method in &all {
+        let credentials = [
+            ("nothing", None, None),
+            ("a pod's token", None, Some(&*token)),
+            ("another authority's certificate and a pod's token", Some(&foreign), Some(&*token)),
+            ("the certificate of a pod that is gone", Some(&gone), None),
+            ("that, and the token of a pod that is there", Some(&gone), Some(&*token)),
+        ];
+        for (what, own, token) in credentials {
+            let said = scene.call(PUSH, method, own, token).with_context(|| format!("{method}, {what}"))?;
+            let fixed = said.as_deref().is_none_or(|said| said == "not permitted" || said == "no credentials");
+            ensure!(fixed, "{method}, {what}: it is told {said:?}");
+            // Where TLS asks for no certificate the token in the head is as good as none.
+            let said = scene.call(ENROLL, method, own, token).with_context(|| format!("{method}, {what}"))?;
+            let expected = if method.ends_with("/Enroll") { "enrolment refused" } else { "not permitted" };
+            ensure!(said.as_deref() == Some(expected), "{method} of enrolment, {what}: it is told {said:?}");
+            calls += 2;
+        }
+        if method != sync {
+            let said = scene.call(PUSH, method, Some(&good), Some(&token))?;
+            ensure!(said.as_deref() == Some("not permitted"), "{method}, a good certificate: it is told {said:?}");
+        }
+    }
+    // And the good one, of which the others are copies, does open a stream.
+    scene.runtime.block_on(client::connect(&format!("{CONTROLLER}:{PUSH}"), &good))?;
+    eprintln!("{calls} calls of {} methods without live credentials, none answered", all.len());
     Ok(())
 }
 
