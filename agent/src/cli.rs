@@ -157,14 +157,14 @@ async fn serve(arguments: &Arguments, options: &Options) -> anyhow::Result<Optio
         tracing::info!(address = %listener.local_addr()?, "serving health and metrics");
         status::serve_on(listener, figures.clone());
     }
-    let driver = Driver::start(options, figures)
+    let driver = Driver::start(options, Arc::clone(&figures))
         .with_context(|| format!("cannot open the volume {}", options.volume.display()))?;
     let (hand_over, opened) = mpsc::channel(1);
     match arguments.replicas() {
         Some(options) => {
             let replicas = Replicas::new(options);
             replicas.check().await.context("cannot join")?;
-            until_ended(driver, opened, link::keep(replicas, hand_over), asked_to_end()?).await
+            until_ended(driver, opened, link::keep(replicas, hand_over, figures), asked_to_end()?).await
         }
         None => {
             let (descriptor, stdin_end) = Descriptor::new();
@@ -173,7 +173,7 @@ async fn serve(arguments: &Arguments, options: &Options) -> anyhow::Result<Optio
                 let _ = stdin_end.await;
                 "the supervisor is gone"
             };
-            until_ended(driver, opened, link::keep(descriptor, hand_over), gone).await
+            until_ended(driver, opened, link::keep(descriptor, hand_over, figures), gone).await
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Keeps a stream to a controller: enrols, connects, waits, and comes again.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use push::agent_session::Close;
+use push::authority::validity_of;
 use push::grpc::client::{self, ClientError, Credentials, Link};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -13,6 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::bootstrap::{Addresses, Bootstrap, BootstrapError, Bootstrapped};
 use crate::candidates::{Answer, Attempt, Candidates};
+use crate::status::Status;
 
 /// How long to wait when the source of addresses says that no controller is there. Asking it costs nothing.
 const NOBODY: Duration = Duration::from_millis(100);
@@ -71,6 +74,7 @@ struct Identity {
 /// The certificate of this agent, in memory only, and the way to a new one.
 struct Enrolment<B> {
     bootstrap: B,
+    status: Arc<Status>,
     identity: Option<Identity>,
     /// The authorities of the last answer. They outlive the certificate: a file that was copied once knows less of an authority that
     /// was replaced since.
@@ -99,6 +103,7 @@ impl<B: Bootstrap> Enrolment<B> {
         let credentials =
             enrolled.map_err(|_| LinkError::TooSlow { what: "enrolment", address: address.to_owned() })??;
         tracing::info!(renew_after_s = credentials.renew_after.as_secs(), "enrolled");
+        self.status.certificate_ends.set(end_of(&credentials));
         let renew_at = Instant::now() + credentials.renew_after;
         self.trust = Some(credentials.trust_bundle.clone());
         self.identity = Some(Identity { credentials, renew_at });
@@ -141,6 +146,13 @@ impl<B: Bootstrap> Enrolment<B> {
         }
         Ok(opened?)
     }
+}
+
+/// When the certificate ends, in seconds since 1970; 0 when it does not say.
+fn end_of(credentials: &Credentials) -> i64 {
+    let validity = credentials.chain.first().and_then(|leaf| validity_of(leaf).ok());
+    let since = validity.and_then(|validity| validity.not_after.duration_since(SystemTime::UNIX_EPOCH).ok());
+    since.and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or_default()
 }
 
 /// Enrols with whoever the last answer vouches for, or else the source of tokens, which is read anew each time: it knows of an
@@ -207,13 +219,18 @@ struct Seeker<B> {
     failures: usize,
 }
 
-/// Hands over one stream after the other. Ends when nobody takes them, or the source of tokens is gone.
+/// Hands over one stream after the other, and says in the status when the certificate ends. Ends when nobody takes them, or the source of
+/// tokens is gone.
 ///
 /// # Errors
 /// When the source of tokens and addresses is gone.
-pub async fn keep<B: Bootstrap>(bootstrap: B, opened: mpsc::Sender<Opened>) -> Result<(), BootstrapError> {
+pub async fn keep<B: Bootstrap>(
+    bootstrap: B,
+    opened: mpsc::Sender<Opened>,
+    status: Arc<Status>,
+) -> Result<(), BootstrapError> {
     let mut seeker = Seeker {
-        enrolment: Enrolment { bootstrap, identity: None, trust: None },
+        enrolment: Enrolment { bootstrap, status, identity: None, trust: None },
         candidates: Candidates::default(),
         named: Vec::new(),
         rng: StdRng::from_os_rng(),

@@ -53,6 +53,8 @@ pub struct Status {
     pub members: Counter,
     /// Streams opened.
     pub streams: Counter,
+    /// When the newest certificate ends, in seconds since 1970; 0 without one.
+    pub certificate_ends: Gauge,
     /// From the transfer to the verdict, in seconds.
     pub apply_seconds: Histogram,
     registry: Mutex<Registry>,
@@ -71,6 +73,7 @@ impl Default for Status {
             refused: Counter::default(),
             members: Counter::default(),
             streams: Counter::default(),
+            certificate_ends: Gauge::default(),
             apply_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
             registry: Mutex::default(),
         };
@@ -84,6 +87,11 @@ impl Default for Status {
         registry.register("refused", "Configurations refused", status.refused.clone());
         registry.register("member_changes", "Member changes done", status.members.clone());
         registry.register("streams", "Streams opened", status.streams.clone());
+        registry.register(
+            "certificate_expiration_timestamp_seconds",
+            "When the newest certificate of the agent ends, since 1970; 0 without one",
+            status.certificate_ends.clone(),
+        );
         registry.register_with_unit(
             "apply",
             "From the complete transfer to the verdict",

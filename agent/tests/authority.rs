@@ -78,7 +78,7 @@ impl Agent {
         let files = Files { addresses: Arc::clone(&addresses), trust: Arc::clone(&trust) };
         let tasks = vec![
             tokio::spawn(driver.run(opened)).abort_handle(),
-            tokio::spawn(link::keep(files, hand_over)).abort_handle(),
+            tokio::spawn(link::keep(files, hand_over, Arc::clone(&status))).abort_handle(),
         ];
         Agent { _dir: dir, _fake: fake, status, addresses, trust, tasks }
     }
@@ -114,6 +114,7 @@ async fn an_authority_is_replaced_under_a_stream_and_a_file_that_knows_only_the_
     let agent = Agent::start(&old);
     let controller = agent.controller(authority(&old, &[]), 1);
     applies(&controller, "under the old one").await;
+    let first_ends = agent.status.certificate_ends.get();
     for (what, next) in [
         ("announced", authority(&old, &[&new])),
         ("promoted", authority(&new, &[&old])),
@@ -125,6 +126,8 @@ async fn an_authority_is_replaced_under_a_stream_and_a_file_that_knows_only_the_
         applies(&controller, what).await;
     }
     lost_none(&controller);
+    let ends = agent.status.certificate_ends.get();
+    assert!(0 < first_ends && first_ends < ends, "the metrics follow the certificate: {first_ends}, then {ends}");
 
     // The stream is lost and cannot be opened, often enough to let go of the certificate. What was learnt stays.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

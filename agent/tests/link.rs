@@ -76,7 +76,8 @@ impl Agent {
         let (hand_over, opened) = mpsc::channel(1);
         let driver = Driver::start(&options, Arc::default()).unwrap();
         let driver = tokio::spawn(driver.run(opened)).abort_handle();
-        let link = tokio::spawn(link::keep(Fixed { list, authority: authority.clone() }, hand_over)).abort_handle();
+        let link = tokio::spawn(link::keep(Fixed { list, authority: authority.clone() }, hand_over, Arc::default()))
+            .abort_handle();
         Agent { _dir: dir, _fake: fake, tasks: vec![driver, link] }
     }
 }
@@ -192,7 +193,7 @@ async fn what_is_published_runs_and_a_restarted_controller_is_found() {
     let (hand_over, opened) = mpsc::channel(1);
     let driver = tokio::spawn(Driver::start(&options, status.clone()).unwrap().run(opened));
     let bootstrap = TestBootstrap { addresses: addresses.clone(), authority: authority.clone() };
-    let link = tokio::spawn(link::keep(bootstrap, hand_over));
+    let link = tokio::spawn(link::keep(bootstrap, hand_over, status.clone()));
 
     let controller = Controller::start(&authority, &addresses, 1);
     let fleet = &controller.hub.fleet;

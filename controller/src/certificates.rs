@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use push::authority::{Authority, BACKDATED};
+use push::authority::{Authority, BACKDATED, validity_of};
 use push::grpc::tls;
 
 use crate::identity::SERVER_NAME;
+use crate::metrics::Metrics;
 
 /// How long a certificate of the controller is valid; the next one is made at half of it.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -15,12 +16,15 @@ const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// authority that they do not trust any more.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// TLS for both listeners with a fresh certificate: enrolment, push.
+/// TLS for both listeners with a fresh certificate, whose end the metrics say: enrolment, push.
 ///
 /// # Errors
 /// When none can be made.
-pub(crate) fn slots(authority: &Authority) -> anyhow::Result<(tls::TlsSlot, tls::TlsSlot)> {
+pub(crate) fn slots(authority: &Authority, metrics: &Metrics) -> anyhow::Result<(tls::TlsSlot, tls::TlsSlot)> {
     let own = authority.server_identity(SERVER_NAME, SystemTime::now(), LIFETIME)?;
+    if let Some(leaf) = own.chain.first() {
+        metrics.certificate_ends(validity_of(leaf)?.not_after);
+    }
     Ok((tls::slot(tls::enrolment_server(&own)?), tls::slot(tls::push_server(&own, authority.bundle())?)))
 }
 
@@ -30,6 +34,7 @@ pub(crate) async fn renew(
     authority: &ArcSwap<Authority>,
     enrol_tls: &tls::TlsSlot,
     push_tls: &tls::TlsSlot,
+    metrics: &Metrics,
 ) -> anyhow::Error {
     let (mut made, mut by) = (SystemTime::now(), authority.load_full());
     loop {
@@ -38,7 +43,7 @@ pub(crate) async fn renew(
         if !is_due(made, now) && Arc::ptr_eq(&by, &present) {
             continue;
         }
-        match slots(&present) {
+        match slots(&present, metrics) {
             Ok((enrol, push)) => {
                 enrol_tls.store(enrol.load_full());
                 push_tls.store(push.load_full());

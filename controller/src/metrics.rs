@@ -65,6 +65,11 @@ impl Sent {
     }
 }
 
+fn since_1970(at: SystemTime) -> i64 {
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
 /// The controller's metrics. Labels never hold what a tenant wrote: kinds and reasons are fixed words.
 #[derive(Debug)]
 pub struct Metrics {
@@ -81,6 +86,7 @@ pub struct Metrics {
     state_failures: Counter,
     leader: Gauge,
     authority_ends: Gauge,
+    certificate_ends: Gauge,
     sent: Sent,
     lag: Histogram,
     watches: WatchMetrics,
@@ -104,6 +110,7 @@ impl Default for Metrics {
             state_failures: Counter::default(),
             leader: Gauge::default(),
             authority_ends: Gauge::default(),
+            certificate_ends: Gauge::default(),
             sent: Sent::new(&sent),
             lag: Histogram::new(LAG_BUCKETS),
             watches: WatchMetrics::default(),
@@ -133,6 +140,11 @@ impl Default for Metrics {
             "authority_expiration_timestamp_seconds",
             "When the certificate that signs agents ends, since 1970; 0 while it is not known",
             metrics.authority_ends.clone(),
+        );
+        registry.register(
+            "certificate_expiration_timestamp_seconds",
+            "When the certificate that the controller shows to agents ends, since 1970",
+            metrics.certificate_ends.clone(),
         );
         registry.register("sent_bytes", "Bytes of messages to agents by lane, before gRPC and TLS", sent);
         registry.register_with_unit(
@@ -182,8 +194,12 @@ impl Metrics {
 
     /// Notes when the certificate that signs agents ends.
     pub fn authority_ends(&self, at: SystemTime) {
-        let seconds = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.authority_ends.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        self.authority_ends.set(since_1970(at));
+    }
+
+    /// Notes when the certificate that we show to agents ends.
+    pub fn certificate_ends(&self, at: SystemTime) {
+        self.certificate_ends.set(since_1970(at));
     }
 
     /// Notes whether this controller leads.

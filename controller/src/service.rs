@@ -83,7 +83,7 @@ impl Service {
         ended: impl Future<Output = anyhow::Result<&'static str>>,
     ) -> anyhow::Result<()> {
         let Service { hub, names, worker, worker_end, memory, socket, probes, args } = self;
-        let (enrol_tls, push_tls) = certificates::slots(&authority.load())?;
+        let (enrol_tls, push_tls) = certificates::slots(&authority.load(), hub.metrics())?;
         let api = admin::Api {
             hub: Arc::clone(&hub),
             worker,
@@ -116,7 +116,7 @@ impl Service {
             sessions,
             stop.clone().cancelled_owned(),
         );
-        let statuses = report::writer::run(hub, args.state.join("status").join("objects.json"), memory);
+        let statuses = report::writer::run(Arc::clone(&hub), args.state.join("status").join("objects.json"), memory);
         let why = tokio::select! {
             ended = ended => ended,
             end = worker_end => match end {
@@ -129,7 +129,7 @@ impl Service {
             () = admin::serve(socket, api) => Err(anyhow!("the local API ended")),
             () = probed => Err(anyhow!("the listener for probes ended")),
             () = statuses => Err(anyhow!("the status writer ended")),
-            error = certificates::renew(&authority, &enrol_tls, &push_tls) => Err(error),
+            error = certificates::renew(&authority, &enrol_tls, &push_tls, hub.metrics()) => Err(error),
         };
         stop.cancel();
         // A file that is left behind is replaced at the next start.

@@ -544,6 +544,12 @@ fn the_authority_in_a_secret_is_one_for_all_survives_mistakes_and_is_replaced_un
     scene.until(SOON, "the proxy is served under the next one", served).with_context(said)?;
     let ends = scene.pod.metric("scalws_controller_authority_expiration_timestamp_seconds", "")?;
     ensure!(ends > 1.7e9, "the end of the authority is in the metrics: {ends}");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64();
+    for (whose, pod) in [("one", &scene.pod), ("the other", &second)] {
+        let ends = pod.metric("scalws_controller_certificate_expiration_timestamp_seconds", "")?;
+        let left = ends - now;
+        ensure!((12.0 * 3600.0..=24.0 * 3600.0).contains(&left), "{whose} controller's certificate: {left} s are left");
+    }
     for log in [scene.pod.log(), second.log(), proxy.said()] {
         ensure!(!log.contains("PRIVATE KEY") && !log.contains(&key), "a key is in a log");
     }

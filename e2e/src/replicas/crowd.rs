@@ -68,7 +68,7 @@ impl Crowd {
             let member = Member::new(number, Arc::clone(&board));
             tasks.push(runtime.spawn(async move {
                 // It ends only when nobody takes its streams.
-                let _ = link::keep(bootstrap, hand_over).await;
+                let _ = link::keep(bootstrap, hand_over, Arc::default()).await;
             }));
             tasks.push(runtime.spawn(async move {
                 let mut member = member;
