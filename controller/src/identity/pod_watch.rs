@@ -71,10 +71,11 @@ async fn follow_one(client: Client, namespace: String, presence: Arc<Presence>) 
             Err(error) => {
                 // What happened meanwhile is in a new list.
                 version = None;
-                if !failing {
+                let expected = error.is_expired();
+                if !failing && !expected {
                     tracing::warn!(namespace, %error, "the pods of a fleet's namespace cannot be followed");
                 }
-                failing = true;
+                failing |= !expected;
             }
         }
         tokio::time::sleep_until(began + PAUSE).await;
@@ -124,7 +125,6 @@ async fn once(
                 pod.metadata.resource_version
             }
             WatchEvent::Bookmark(bookmark) => Some(bookmark.metadata.resource_version),
-            // 410 most of all.
             WatchEvent::Error(status) => return Err(Stopped::Status(status.code)),
         };
         if let Some(seen) = seen {
@@ -148,4 +148,105 @@ enum Stopped {
     Request(#[from] http::Error),
     #[error(transparent)]
     Api(#[from] kube::Error),
+}
+
+impl Stopped {
+    /// Whether the API server only knows the version no more: no event of a quiet namespace brought a later one.
+    fn is_expired(&self) -> bool {
+        match self {
+            Stopped::Status(code) => *code == 410,
+            Stopped::Api(kube::Error::Api(status)) => status.code == 410,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::Config;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    /// An API server that says these things one after the other, each with its status; gives what it was asked.
+    async fn server(script: Vec<(u16, String)>) -> (Client, tokio::task::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = tokio::spawn(async move {
+            let mut asked = Vec::new();
+            for (status, body) in script {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                asked.push(String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned());
+                let kind = "content-type: application/json\r\nconnection: close";
+                let answer = format!("HTTP/1.1 {status} X\r\n{kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            asked
+        });
+        let config = Config::new(format!("http://{address}").parse().unwrap());
+        (Client::try_from(config).unwrap(), asked)
+    }
+
+    fn pod(uid: &str, version: u32) -> String {
+        format!(
+            r#"{{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{{"name":"{uid}","uid":"{uid}","resourceVersion":"{version}"}}}}"#
+        )
+    }
+
+    fn list(uids: &[&str], version: u32) -> (u16, String) {
+        let items: Vec<_> = uids.iter().map(|uid| pod(uid, 1)).collect();
+        let items = items.join(",");
+        let kind = r#""apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList""#;
+        (200, format!(r#"{{{kind},"metadata":{{"resourceVersion":"{version}"}},"items":[{items}]}}"#))
+    }
+
+    fn event(what: &str, object: &str) -> String {
+        format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
+    }
+
+    #[tokio::test]
+    async fn it_goes_on_where_it_was_and_lists_anew_when_that_is_forgotten() {
+        let expired = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}"#;
+        let events = event("ADDED", &pod("u-2", 8)) + &event("DELETED", &pod("u-1", 9));
+        let (client, asked) = server(vec![
+            list(&["u-1"], 5),
+            (200, events),
+            (200, event("ERROR", expired)),
+            list(&["u-3"], 20),
+            (410, expired.to_owned()),
+            list(&["u-4"], 30),
+            (200, String::new()),
+            (500, expired.replace("410", "500")),
+        ])
+        .await;
+        let (presence, mut version, mut there) = (Presence::default(), None, Vec::new());
+        let mut ends = Vec::new();
+        for _ in 0..5 {
+            let end = once(&client, "proxies", &presence, &mut version).await;
+            ends.push(end.as_ref().err().map(Stopped::is_expired));
+            if end.is_err() {
+                version = None;
+            }
+            let now = std::time::Instant::now();
+            let uids = ["u-1", "u-2", "u-3", "u-4"].into_iter();
+            there.push(uids.filter(|uid| presence.is_there("proxies", uid, now)).collect::<Vec<_>>().join(" "));
+            if ends.len() == 4 {
+                // It ended in time and nothing happened.
+                assert_eq!(version.as_deref(), Some("30"));
+            }
+        }
+        assert_eq!(ends, [None, Some(true), Some(true), None, Some(false)]);
+        assert_eq!(there, ["u-2", "u-2", "u-3", "u-4", "u-4"], "what is known stays while there is no answer");
+        let asked = asked.await.unwrap();
+        let from = |target: &String| {
+            assert!(target.starts_with("/api/v1/namespaces/proxies/pods?fieldSelector="), "{target}");
+            target.split_once("&resourceVersion=").map(|(_, version)| version.to_owned()).unwrap_or_default()
+        };
+        let from: Vec<String> = asked.iter().map(from).collect();
+        assert_eq!(from, ["", "5", "9", "", "20", "", "30", "30"], "lists have no version");
+    }
 }
